@@ -9,7 +9,8 @@ A message is the first argument of `Text(...)`, a literal, and a second one its 
 `missing` and what a file holds (`FileFact`) are messages without values. Each study, family of
 findings and other package of `reports` has a file of its own, and so have the templates, the
 questions of the bundled recipes, the glossary, labels of data, and what tables and manifests keep:
-the first argument of `stored(...)` (parsers.run.sentences). Needs Babel (pip install '.[dev]').
+the first argument of `stored(...)` (parsers.run.sentences). All strings of `sentences.yaml` of a
+study are messages. Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ OF_PICTURES = ("title", "subtitle", "x_label", "y_label", "value_label", "label"
 PLACES = {
     "FileFact": (0,), "Figure": (1, 2, 3, 4), "Series": (0, 6), "Panel": (0, 2), "Bar": (0, 4, 5),
     "Stack": (0, 2), "HeatRow": (0,), "Slice": (3,), "Span": (2, 3), "Key": (0,), "Head": (0, 1, 3),
+    "line": (0,),
 }  # fmt: skip
 """Where literals that are messages stand among the arguments of a class, for those of pictures also
 the keywords OF_PICTURES. Of a class of reports.page.charts the fields that are Words are found."""
@@ -92,6 +94,9 @@ def found() -> dict[str, Messages]:
             parts[part_of(path)][message] = plural
     for path in sorted([*REPORTS.glob("findings/[kpv]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
         words = of_data(yaml.load(path.read_text("utf-8"), LOADER))
+        parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
+    for path in sorted(REPORTS.glob("studies/*/sentences.yaml")):
+        words = strings(yaml.load(path.read_text("utf-8"), LOADER))
         parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):
         parts["templates"] |= dict(of_template(path))
@@ -145,6 +150,15 @@ def of_data(data: Any) -> Iterator[str]:
             if name in DECLARED and isinstance(value, str):
                 yield value
             yield from of_data(value)
+
+
+def strings(data: Any) -> Iterator[str]:
+    """Yield all strings in data."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list | dict):
+        items = data.values() if isinstance(data, dict) else data
+        yield from (words for item in items for words in strings(item))
 
 
 def of_template(path: Path) -> Iterator[tuple[str, str]]:

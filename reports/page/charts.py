@@ -5,9 +5,9 @@ reports.plots draws them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from nsight_prof.reports.page.values import Words
 
@@ -143,6 +143,16 @@ class Series:
     style: Literal["line", "points", "steps"] = "line"
     group: str = ""
     texts: tuple[Words, ...] = ()
+
+
+def line(label: Words, points: Iterable[T], *columns: Callable[[T], float], **look: Any) -> Series:
+    """Return the line through points: `columns` are x, y and, with a band, its low and high.
+
+    `look` are style, group and texts of the Series.
+    """
+    rows = [[float(column(point)) for column in columns] for point in points]
+    values: Iterator[Any] = zip(*rows, strict=True)
+    return Series(label, *values, **look)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Turns a run into the view models that reports and plots are made from.
 
 The models themselves are in reports/profile/view_models.py, reports/page/figure_models.py and
-reports/sweep/models.py.
+reports/sweep/section.py.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def schema() -> dict[str, Any]:
     from nsight_prof.reports.profile.view_models import ReportView
     from nsight_prof.reports.render.findings_json import findings_schema
     from nsight_prof.reports.studies.models import NotRun, report_schema
-    from nsight_prof.reports.sweep.models import SweepView
+    from nsight_prof.reports.sweep.section import SweepView
 
     definitions: dict[str, Any] = {
         "BenchCase": _bench_case(),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nsight_prof.reports.render.folds import Folds
     from nsight_prof.reports.studies.models import BenchReport, BenchSummary
     from nsight_prof.reports.summary.models import SummaryView
-    from nsight_prof.reports.sweep.models import SweepView
+    from nsight_prof.reports.sweep.section import SweepView
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 

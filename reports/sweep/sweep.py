@@ -17,7 +17,7 @@ from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, wall_time
 from nsight_prof.reports.compare.cases import case_changes, geometric_mean, timed_cases
 from nsight_prof.reports.compare.sides import Side, counted_units, unit_of, units
 from nsight_prof.reports.profile.view_models import Fact
-from nsight_prof.reports.sweep.models import SweepCell, SweepRow, SweepView, VariantColumn
+from nsight_prof.reports.sweep.section import SweepCell, SweepRow, SweepView, VariantColumn
 from nsight_prof.reports.verdicts.ranking import headline
 
 MAX_CASES = 40

@@ -22,7 +22,7 @@ from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.templating import FILTERS
 from nsight_prof.reports.studies.models import BenchReport, BenchSummary
 from nsight_prof.reports.summary.models import SummaryView
-from nsight_prof.reports.sweep.models import SweepView
+from nsight_prof.reports.sweep.section import SweepView
 from nsight_prof.reports.trace_view.histograms import Histogram
 from nsight_prof.reports.trace_view.page import TracePart
 

@@ -11,8 +11,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.metrics_json import render_metrics, render_section_metrics, schema
-from nsight_prof.reports.sweep.models import SweepView
-from nsight_prof.reports.sweep.section import sweep_section
+from nsight_prof.reports.sweep.section import SweepView, sweep_section
 from tests.schemas import of_metrics
 
 

@@ -27,7 +27,7 @@ from nsight_prof.reports.render.report import (
     templates_folder,
 )
 from nsight_prof.reports.render.style import Style
-from nsight_prof.reports.sweep.models import SweepCell, SweepRow, SweepView, VariantColumn
+from nsight_prof.reports.sweep.section import SweepCell, SweepRow, SweepView, VariantColumn
 from tests.recorded import whole_report
 
 Rendered = Callable[..., ReportPaths]

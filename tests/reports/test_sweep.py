@@ -20,8 +20,7 @@ from nsight_prof.reports.page import Bullets, Evidence, Number
 from nsight_prof.reports.page.json import section_json
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.sweep.models import SweepRow, SweepView
-from nsight_prof.reports.sweep.section import sweep_section
+from nsight_prof.reports.sweep.section import SweepRow, SweepView, sweep_section
 from nsight_prof.reports.sweep.sweep import sweep_view
 
 

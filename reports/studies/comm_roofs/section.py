@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.roofs.comm import TARGET
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Finding,
@@ -21,26 +22,11 @@ from nsight_prof.reports.page import (
 )
 from nsight_prof.reports.page.charts import LineFigure, Series
 
+SENTENCES = Sentences("comm_roofs")
+
 GIGA = 1e-9
-INTRO = Text(
-    "What torch.distributed and NCCL reach between the GPUs of this machine, by the size of the "
-    "message. Bandwidths are the bus bandwidths of nccl-tests, which compare between operations "
-    "and numbers of GPUs: what each link carries."
-)
-METHOD = (
-    Text(
-        "Bus bandwidth is the whole message over the time of a call, times 2(n-1)/n (all-reduce), "
-        "(n-1)/n (all-gather, reduce-scatter, all-to-all) or 1 (send-receive)."
-    ),
-    Text(
-        "Calls one after another between CUDA events, queued behind a kernel that spins; of each "
-        "sample the rank that began last counts, whose time holds no waiting. Each operation was "
-        "checked once on known values; what is timed are zeros."
-    ),
-    Text(
-        "Other runs are held against these: prof report RUN --roofs THIS_RUN, for a run or a job."
-    ),
-)
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 
 
 @dataclass(frozen=True)
@@ -131,15 +117,10 @@ def _chart(curves: Sequence[Curve]) -> LineFigure:
         )
 
     return LineFigure(
-        name="comm-roofs",
-        title="Bus bandwidth of collectives by message size",
-        alt="Lines: bus bandwidth of each operation rises with the size of the message",
-        x_label="Message",
-        y_label="Bus bandwidth (GB/s)",
+        **SENTENCES.chart("comm-roofs"),
         series=tuple(map(series, curves)),
         x_log=True,
         x_bytes=True,
-        subtitle="As nccl-tests has it. Bands are 95 % intervals.",
     )
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from nsight_prof.parsers.cells import grouped
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.gemm_staircase.points import (
-    Batches,
     Curve,
+    Measured,
     OddSize,
     Staircase,
-    Step,
     inversions,
-    median_loss,
-    steps_at,
     worst_step,
 )
-from nsight_prof.reports.studies.gemm_staircase.tables import MODELS, library_of
 
+SENTENCES = Sentences("gemm_staircase")
+
+MODELS = {
+    "waves": Text("whole waves of whole tiles"),
+    "tiles": Text("whole tiles, no waves"),
+    "continuous": Text("M x N, no tiles"),
+}
 SMALL = 64
 """Sizes up to here are batches of decoding, bound by memory."""
 SIDES = {"m": Text("rows"), "n": Text("outputs"), "k": Text("inputs")}
@@ -35,23 +39,6 @@ LISTED = 8
 """Paddings that the evidence lists."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the findings are about."""
-
-    sweeps: Sequence[Curve]
-    staircases: Sequence[Staircase]
-    small: Sequence[Batches]
-    odd: Sequence[OddSize]
-    sms: int | None
-
-    @property
-    def libraries(self) -> list[Curve]:
-        """The sweeps whose kernel chooses a tile for each size."""
-        pinned = {staircase.curve.name for staircase in self.staircases}
-        return [curve for curve in self.sweeps if curve.name not in pinned]
-
-
 def findings(measured: Measured) -> tuple[Finding, ...]:
     """Return the findings that the cases allow, what costs a user most first."""
     rules = (_odd_sizes, _wave_edges, _padding, _small_batches, _tile_model, _throughput)
@@ -64,7 +51,7 @@ def _fraction(value: float | None) -> Number:
 
 def _odd_sizes(measured: Measured) -> Finding | None:
     """State what sizes that are no multiple of 8 lose, and what padding gives back."""
-    ran = [size for size in measured.odd if size.point and size.loss is not None]
+    ran = [size for size in measured.odd if size.point]
     odd = (size for size in ran if size.away % MULTIPLE)
     by_side = grouped(odd, lambda size: (size.base, size.side))
     worst = [max(sizes, key=_loss) for sizes in by_side.values()]
@@ -87,7 +74,7 @@ def _odd_sizes(measured: Measured) -> Finding | None:
         for b in dict.fromkeys(size.base for size in worst)
         if b != base
     ]
-    if refused := [size.refused for size in measured.odd if size.refused]:
+    if refused := [size.product for size in measured.odd if not size.point]:
         reasons = sorted({f"{r.dtype}, {r.status}: {r.reason}" for r in refused})
         evidence.append(
             Text(
@@ -100,38 +87,26 @@ def _odd_sizes(measured: Measured) -> Finding | None:
     matter = [size for size in leading if _loss(size) >= LARGE] or leading
     little = [size for size in leading if size not in matter]
     sides: list[Value] = [size.side.upper() for size in matter]
-    action = Text("Round {sides} up to a multiple of 8.", sides=sides)
     instead = next((size for size in padded if size.side == most_lost.side), None)
+    saved = None
     if instead and instead.point and most_lost.point:
-        action = Text(
-            "Round {sides} up to a multiple of 8: {padded} takes {saved} less time than {size}.",
-            sides=sides,
-            padded=instead.label,
-            saved=_fraction(1 - instead.point.seconds / most_lost.point.seconds),
-            size=most_lost.label,
-        )
-    return Finding(
+        saved = _fraction(1 - instead.point.seconds / most_lost.point.seconds)
+    found = SENTENCES.finding(
         "odd_sizes",
-        Text(
-            "For values of {sides} that are no multiple of 8 {kernel} has no fast kernels: "
-            "{losses} of the throughput of {base}{little}.",
-            sides=sides,
-            kernel=base.name,
-            losses=_losses(matter),
-            base=base.shape,
-            little=Text("; {losses} only", losses=_losses(little)) if little else "",
-        ),
-        tuple(evidence),
-        action=action,
-        disproof=Text("Measured for one base size; a small product may lose less."),
-        lay_verdict=Text(
-            "A size ({sides}) that is no multiple of 8 can cost a matrix product {part} of its "
-            "speed: round it up to the next multiple.",
-            sides=[SIDES[size.side] for size in matter],
-            part=_fraction(most_lost.loss),
-        ),
-        technical=_loss(most_lost) < LARGE,
+        evidence,
+        sides=sides,
+        kernel=base.name,
+        losses=_losses(matter),
+        base=base.shape,
+        little=Text("; {losses} only", losses=_losses(little)) if little else "",
+        padded=instead.label if instead and saved else None,
+        saved=saved,
+        size=most_lost.label if saved else None,
     )
+    lay_verdict = SENTENCES.text(
+        "odd_size", sides=[SIDES[size.side] for size in matter], part=_fraction(most_lost.loss)
+    )
+    return replace(found, lay_verdict=lay_verdict, technical=_loss(most_lost) < LARGE)
 
 
 def _loss(size: OddSize) -> float:
@@ -153,18 +128,20 @@ def _losses(sizes: Sequence[OddSize]) -> list[Text]:
 
 def _wave_edges(measured: Measured) -> Finding | None:
     """State what the edges of waves cost a pinned tile, and the library at the same sizes."""
-    fitted = [s for s in measured.staircases if steps_at(s.measured, s.edges())]
+    fitted = [s for s in measured.staircases if s.measured.steps(s.edges())]
     if not fitted:
         return None
     first = fitted[0]
-    worst = max(steps_at(first.measured, first.edges()), key=lambda step: step.loss)
-    library = library_of(first, measured.sweeps)
-    of_library = steps_at(library, first.edges()) if library else []
-    spared, for_everybody = None, None
+    worst = max(first.measured.steps(first.edges()), key=lambda step: step.loss)
+    library = measured.library_of(first)
+    of_library = library.steps(first.edges()) if library else []
+    spared: Value = ""
+    lowest = None
     if library and of_library:
         anywhere = worst_step(library, SMALL)
         steps = [*of_library, *([anywhere] if anywhere else [])]
         costliest = max(steps, key=lambda step: step.loss)
+        lowest = costliest.cost
         spared = Text(
             "; {library} loses at most {loss} at these edges, {most} at any one row (M = {m})",
             library=library.points[0].library,
@@ -172,62 +149,30 @@ def _wave_edges(measured: Measured) -> Finding | None:
             most=costliest.cost,
             m=str(costliest.after.m),
         )
-        for_everybody = Text(
-            "One row more than fills the GPU's last round of work can cost {loss} more time in a "
-            "kernel of one fixed shape, and at most {least} in NVIDIA's library, which picks a "
-            "shape for each size.",
-            loss=worst.cost,
-            least=costliest.cost,
-        )
     chosen = library.at(worst.after.m) if library else None
-    return Finding(
+    found = SENTENCES.finding(
         "wave_edges",
-        Text(
-            "One row past a full wave costs a fixed tile up to {loss}: {kernel} takes {after} at M "
-            "= {m} and {before} at M = {fits}{library}.",
-            loss=worst.cost,
-            kernel=first.curve.name,
-            after=worst.after.time,
-            m=str(worst.after.m),
-            before=worst.before.time,
-            fits=str(worst.before.m),
-            library=spared or "",
-        ),
-        tuple(fact for s in fitted for fact in _edge_evidence(s, library_of(s, measured.sweeps))),
-        action=Text(
-            "With a {tile} tile keep M at or below the end of a wave ({edges}){alternative}.",
-            tile=first.tiling.name,
-            edges=[str(edge) for edge in first.edges()],
-            alternative=Text(
-                ", or choose the tile by size: {library} takes {tile} at M = {m} and needs {time}",
-                library=chosen.library,
-                tile=chosen.tiling.name,
-                m=str(chosen.m),
-                time=chosen.time,
-            )
-            if chosen and chosen.tiling
-            else "",
-        ),
-        disproof=Text(
-            "Times as measured: a fuller wave draws more power, so that at a lower clock the step "
-            "is smaller than at a fixed one."
-        ),
-        lay_verdict=for_everybody,
-        technical=for_everybody is None,
+        loss=worst.cost,
+        kernel=first.curve.name,
+        after=worst.after.time,
+        m=str(worst.after.m),
+        before=worst.before.time,
+        fits=str(worst.before.m),
+        library=spared,
+        tile=first.tiling.name,
+        edges=[str(edge) for edge in first.edges()],
+        alternative=Text(
+            ", or choose the tile by size: {library} takes {tile} at M = {m} and needs {time}",
+            library=chosen.library,
+            tile=chosen.tiling.name,
+            m=str(chosen.m),
+            time=chosen.time,
+        )
+        if chosen and chosen.tiling
+        else "",
+        least=lowest,
     )
-
-
-def _edge_evidence(staircase: Staircase, library: Curve | None) -> list[Text]:
-    return [
-        Text("{kernel}: {costs} at the edges of waves", kernel=curve.name, costs=_range(steps))
-        for curve in (staircase.measured, library)
-        if curve and (steps := steps_at(curve, staircase.edges()))
-    ]
-
-
-def _range(steps: Sequence[Step]) -> Value:
-    losses = [step.loss for step in steps]
-    return Text("{low} to {high}", low=_fraction(min(losses)), high=_fraction(max(losses)))
+    return replace(found, technical=lowest is None)
 
 
 def _padding(measured: Measured) -> Finding | None:
@@ -239,31 +184,20 @@ def _padding(measured: Measured) -> Finding | None:
         return None
     curve = measured.libraries[0]
     beaten = inversions(curve)
-    if not beaten or beaten[0].gain < NEGLIGIBLE:
-        verdict = Text("{kernel} chooses its tiles well: no larger size is faster.",
-                       kernel=curve.name)  # fmt: skip
-        return Finding("padding", verdict, tuple(evidence), technical=True)
+    if not beaten or -beaten[0].loss < NEGLIGIBLE:
+        return SENTENCES.finding("padding/none", evidence, kernel=curve.name)
     worst = beaten[0]
-    return Finding(
+    return SENTENCES.finding(
         "padding",
-        Text(
-            "Computing more rows can be faster: {n} of {total} sizes of {kernel} take longer than "
-            "a larger one, by up to {saved}.",
-            n=len(beaten),
-            total=len(curve.points),
-            kernel=curve.name,
-            saved=worst.saved,
-        ),
-        tuple(evidence),
-        action=Text(
-            "Pad M where it pays: M = {m} takes {before}, padded to {larger} {after}.",
-            m=str(worst.point.m),
-            before=worst.point.time,
-            larger=str(worst.larger.m),
-            after=worst.larger.time,
-        ),
-        disproof=Text("Another version of the library, or another GPU, chooses other tiles."),
-        technical=True,
+        evidence,
+        n=len(beaten),
+        total=len(curve.points),
+        kernel=curve.name,
+        saved=worst.saved,
+        m=str(worst.before.m),
+        before=worst.before.time,
+        larger=str(worst.after.m),
+        after=worst.after.time,
     )
 
 
@@ -271,19 +205,18 @@ def _padding_evidence(curve: Curve) -> Iterator[Text]:
     paddings = [
         Text(
             "{m} to {larger} {saved}",
-            m=str(inversion.point.m),
-            larger=str(inversion.larger.m),
-            saved=_fraction(inversion.gain),
+            m=str(inversion.before.m),
+            larger=str(inversion.after.m),
+            saved=_fraction(-inversion.loss),
         )
         for inversion in inversions(curve)[:LISTED]
     ]
     step = worst_step(curve, SMALL)
-    if paddings and inversions(curve)[0].gain >= NEGLIGIBLE:
+    if paddings and -inversions(curve)[0].loss >= NEGLIGIBLE:
         yield Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
     if step is not None and step.loss >= NEGLIGIBLE:
-        yield Text(
-            "{kernel}: largest step for one row {loss}, from M = {m} ({before}) to {larger} "
-            "({after})",
+        yield SENTENCES.text(
+            "padding_evidence",
             kernel=curve.name,
             loss=step.cost,
             m=str(step.before.m),
@@ -302,46 +235,18 @@ def _small_batches(measured: Measured) -> Finding | None:
     sweep = next((c for c in measured.libraries if c.name == first.name), None)
     slow = [p for p in (sweep.points if sweep else ()) if p.seconds > DOUBLED * first.seconds]
     extra = batches[0].extra(last)
-    return Finding(
+    return SENTENCES.finding(
         "small_batches",
-        Text(
-            "For one matrix product batching is nearly free: {kernel} takes {extra} longer at M = "
-            "{m} than at M = {smallest} ({slow}, {fast}), at {times} the throughput.",
-            kernel=first.name,
-            extra=extra,
-            m=last.m,
-            smallest=first.m,
-            slow=last.time,
-            fast=first.time,
-            times=last.throughput.times(first.throughput),
-        ),
-        tuple(
-            Text(
-                "{kernel}: {extra} longer at M = {m}, weights from DRAM at {rate}",
-                kernel=point.name,
-                extra=batch.extra(point),
-                m=point.m,
-                rate=point.bandwidth,
-            )
-            for batch in batches
-            for point in batch.cold.points[-1:]
-        ),
-        action=Text(
-            "Collect requests: up to M = {m} rows cost little{doubled}.",
-            m=last.m,
-            doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
-        ),
-        disproof=Text(
-            "Holds where the weights do not stay in L2 between calls. Attention, which grows with "
-            "each sequence of a batch, is not measured here."
-        ),
-        lay_verdict=Text(
-            "The matrix product of {n} tokens takes only {part} longer than that of one: compute "
-            "those of several requests together. Attention, which grows with each request, was not "
-            "measured here.",
-            n=last.m,
-            part=extra,
-        ),
+        kernel=first.name,
+        extra=extra,
+        m=last.m,
+        smallest=first.m,
+        slow=last.time,
+        fast=first.time,
+        times=last.throughput.times(first.throughput),
+        doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
+        n=last.m,
+        part=extra,
     )
 
 
@@ -350,34 +255,20 @@ def _tile_model(measured: Measured) -> Finding | None:
     if not measured.staircases:
         return None
     first = measured.staircases[0]
-    verdict = Text(
-        "The steps cannot be told from a smooth rise: models without waves predict as well."
-    )
-    if real := all(staircase.beats_controls for staircase in measured.staircases):
-        verdict = Text(
-            "The steps are real: {fixed} + waves x {wave} predicts the latency of {kernel} within "
-            "{error}.",
-            fixed=Number(first.waves.t0_s, "s"),
-            wave=Number(first.waves.t_unit_s, "s"),
-            kernel=first.curve.name,
-            error=_fraction(first.waves.quality.median_error),
-        )
-    return Finding(
+    evidence = [fact for staircase in measured.staircases for fact in _fit_evidence(staircase)]
+    if not all(staircase.beats_controls for staircase in measured.staircases):
+        return SENTENCES.finding("tile_model/smooth", evidence)
+    return SENTENCES.finding(
         "tile_model",
-        verdict,
-        tuple(fact for staircase in measured.staircases for fact in _fit_evidence(staircase)),
-        action=Text(
-            "Estimate sizes before measuring them: waves = ceil(tiles / ({sms} SMs x {ctas} CTA "
-            "per SM)), tiles = ceil(M / {tile_m}) x ceil(N / {tile_n}).",
-            sms=first.sm_count,
-            ctas=first.ctas_per_sm,
-            tile_m=first.tiling.tile_m,
-            tile_n=first.tiling.tile_n,
-        )
-        if real
-        else None,
-        disproof=Text("Fitted to the sizes that it is judged by: two parameters for all of them."),
-        technical=True,
+        evidence,
+        fixed=Number(first.waves.t0_s, "s"),
+        wave=Number(first.waves.t_unit_s, "s"),
+        kernel=first.curve.name,
+        error=_fraction(first.waves.quality.median_error),
+        sms=first.sm_count,
+        ctas=first.ctas_per_sm,
+        tile_m=first.tiling.tile_m,
+        tile_n=first.tiling.tile_n,
     )
 
 
@@ -394,12 +285,11 @@ def _fit_evidence(staircase: Staircase) -> Iterator[Text]:
             for fit in staircase.fits
         ],
     )
-    inside = median_loss(staircase.curve, staircase.tile_edges())
-    edges = median_loss(staircase.curve, staircase.edges())
+    inside = staircase.median_loss(staircase.tile_edges())
+    edges = staircase.median_loss(staircase.edges())
     if inside is not None and edges is not None:
-        yield Text(
-            "a row more costs {edges} at the edge of a wave, {inside} at the edge of a tile "
-            "within one (medians)",
+        yield SENTENCES.text(
+            "fit_evidence",
             edges=_fraction(edges),
             inside=_fraction(inside),
         )
@@ -413,11 +303,10 @@ def _throughput(measured: Measured) -> Finding | None:
     best = [curve.fastest for curve in measured.sweeps if curve.dtype == dtype]
     best.sort(key=lambda point: -point.rate)
     first, runner_up = best[0], best[1] if len(best) > 1 else None
-    return Finding(
-        "best_throughput",
-        Text(
-            "The best {dtype} product of the sweep reaches {rate}: {kernel} at M = {m} (N = {n}, K "
-            "= {k}).",
+    return replace(
+        SENTENCES.finding(
+            "best_throughput",
+            tuple(fact for curve in measured.sweeps for fact in _best(curve, measured.sms)),
             dtype=dtype,
             rate=first.throughput,
             kernel=first.library,
@@ -425,17 +314,14 @@ def _throughput(measured: Measured) -> Finding | None:
             n=str(first.n),
             k=str(first.k),
         ),
-        tuple(fact for curve in measured.sweeps for fact in _best(curve, measured.sms)),
-        action=Text(
-            "Prefer {kernel}, which chooses a tile for each size, to a pinned {tile}: {times} at "
-            "the best size of each.",
+        action=SENTENCES.text(
+            "throughput",
             kernel=first.library,
             tile=runner_up.tiling.name,
             times=first.throughput.times(runner_up.throughput),
         )
         if runner_up and runner_up.tiling
         else None,
-        technical=True,
     )
 
 
@@ -447,9 +333,7 @@ def _best(curve: Curve, sms: int | None) -> list[Text]:
     if sms:
         per_sm = Number(point.rate / sms, "FLOP/s")
         facts = [Text("{kernel} {rate} (M = {m}, {per_sm} per SM)", **values, per_sm=per_sm)]
-    counted = [point for point in curve.points if point.tensor_pct is not None]
-    if counted:
-        busiest = max(counted, key=lambda point: point.tensor_pct or 0.0)
-        busy = Number(busiest.tensor_pct, "%", (busiest.ref,))
+    busiest = max(curve.points, key=lambda point: point.tensor_pct or 0.0)
+    if busy := busiest.tensor:
         facts.append(Text("Tensor pipe active {busy} at M = {m}", busy=busy, m=str(busiest.m)))
     return facts

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 
-from nsight_prof.parsers.cells import Row, count, grouped, known, number, text
+from nsight_prof.parsers.cells import Row, count, from_row, grouped, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
-from nsight_prof.reports.cases.rows import case_ref, cases
+from nsight_prof.reports.cases.rows import CasePoint, case_ref, cases
 from nsight_prof.reports.page import Number, Ref
 from nsight_prof.reports.studies.gemm_staircase.tile_model import (
     MODELS,
@@ -33,31 +33,38 @@ _TILE = re.compile(r"\btile (\d+)x(\d+)(?:x\d+)?(?:.*?\bcluster (\d+)x(\d+))?")
 
 @dataclass(frozen=True)
 class Point:
-    """One measured product of M x N x K; times are of one call, `low` to `high` is its 95 % CI.
+    """One product of M x N x K; times are of one call, `low` to `high` is its 95 % CI.
 
     Attributes:
-        group: set of sizes: "sweep", "batch" or "odd".
-        moved: bytes of A, W and C, each once.
+        set: set of sizes: "sweep", "batch" or "odd".
+        bytes: of A, W and C, each once.
+        status, reason: why it did not run; it has no time then.
         tiling: None where no kernel name tells the tile, or the kernel splits K.
     """
 
-    group: str
+    set: str
     dtype: str
     variant: str
     m: int
     n: int
     k: int
+    mode: str
+    status: str
+    reason: str
+    bytes: float
+    clock_hz: float | None
+    tensor_pct: float | None
+    kernel_names: str
     seconds: float
     low: float
     high: float
-    flops: float
-    moved: float
-    clock_hz: float | None
-    tensor_pct: float | None
-    kernel: str
     tiling: Tiling | None
     ref: Ref
-    mode: str = "cold"
+
+    @property
+    def flops(self) -> float:
+        """Useful FLOPs."""
+        return 2.0 * self.m * self.n * self.k
 
     @property
     def rate(self) -> float:
@@ -92,21 +99,35 @@ class Point:
     @property
     def bandwidth(self) -> Number:
         """Bytes of A, W and C per second."""
-        return Number(self.moved / self.seconds, "B/s", (self.ref,))
+        return Number(self.bytes / self.seconds, "B/s", (self.ref,))
+
+    @property
+    def tensor(self) -> Number | None:
+        """Part of the cycles in which the Tensor Cores are active; None where not counted."""
+        return None if self.tensor_pct is None else Number(self.tensor_pct, "%", (self.ref,))
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A product that did not run, and why."""
+class Step:
+    """Two sizes: `loss` is the time that the second costs over that of the first."""
 
-    group: str
-    dtype: str
-    variant: str
-    m: int
-    n: int
-    k: int
-    status: str
-    reason: str
+    before: Point
+    after: Point
+
+    @property
+    def loss(self) -> float:
+        """after / before - 1."""
+        return self.after.seconds / self.before.seconds - 1
+
+    @property
+    def cost(self) -> Number:
+        """The loss as a quantity."""
+        return Number(self.loss, "fraction", (self.after.ref, self.before.ref))
+
+    @property
+    def saved(self) -> Number:
+        """The part of the time that the second size saves."""
+        return Number(-self.loss, "fraction", (self.before.ref, self.after.ref))
 
 
 @dataclass(frozen=True)
@@ -131,33 +152,67 @@ class Curve:
         """Return the point of a size, or None."""
         return next((point for point in self.points if point.m == m), None)
 
+    def step(self, m: int) -> Step | None:
+        """Return the step from m to m + 1, where both were measured."""
+        before, after = self.at(m), self.at(m + 1)
+        return Step(before, after) if before and after else None
 
-def read_points(run: Run) -> tuple[list[Point], list[Refused]]:
+    def steps(self, sizes: Iterable[int]) -> list[Step]:
+        """Return the measured steps at these sizes."""
+        return [step for m in sizes if (step := self.step(m)) is not None]
+
+
+def read_points(run: Run) -> tuple[list[Point], list[Point]]:
     """Return the measured products and those that were refused, in the order of the table."""
-    points, refused = [], []
-    for row in cases(run, TARGET):
-        params = row["params"]
-        try:
-            m, n, k = (int(params[side]) for side in "mnk")
-        except (KeyError, TypeError, ValueError):
-            continue
-        if text(row["data"]) != "normal":
-            continue
-        kind = (str(params.get("set", "")), text(row["dtype"]), str(params.get("variant", "")))
-        status = text(row["status"])
-        if status == "ok" and number(row["median_s"]) > 0:
-            points.append(_point(row, kind, (m, n, k)))
-        elif status != "counted" and text(row["mode"]) == "cold":
-            refused.append(Refused(*kind, m, n, k, status, text(row["reason"])))
-    return points, refused
+    found = [
+        _point(row)
+        for row in cases(run, TARGET)
+        if {"m", "n", "k"} <= row["params"].keys() and text(row["data"]) == "normal"
+    ]
+    ran = [point for point in found if point.status == "ok" and point.seconds > 0]
+    refused = [p for p in found if p.status != "counted" and p.mode == "cold" and p not in ran]
+    return ran, refused
+
+
+def _point(row: Row) -> Point:
+    params, case = row["params"], CasePoint(row)
+    low, high = case.interval
+    cells = {"set": "", "variant": ""} | row | params
+    return from_row(
+        Point,
+        cells,
+        seconds=case.seconds,
+        low=low,
+        high=high,
+        tiling=_tiling(row, int(params["m"]), int(params["n"]), int(params["k"])),
+        ref=case_ref(row),
+    )
+
+
+def _tiling(row: Row, m: int, n: int, k: int) -> Tiling | None:
+    """Return the tile: of the parameters where it is pinned, else as the kernel's name tells."""
+    params, kernel = row["params"], text(row["kernel_names"])
+    if "tile_m" in params and "tile_n" in params:
+        return Tiling(n, int(params["tile_m"]), int(params["tile_n"]))
+    sides = _TILE.findall(kernel)
+    # With K split, a tile of the result is computed by several CTAs: how many, no name tells.
+    if len(sides) != 1 or "split-K" in kernel:
+        return None
+    across, down, cluster_across, cluster_down = (int(side or 1) for side in sides[0])
+    # cuBLAS is column-major: its first side runs along the N of a row-major result. The other way
+    # round only where the counted FLOPs, padding included, fit that alone.
+    usual = Tiling(n, down, across, cluster_down, cluster_across)
+    turned = Tiling(n, across, down, cluster_across, cluster_down)
+    padding = number(row["counted_flops"]) / (2.0 * m * n * k)
+    error, usual_error = (abs(padding * t.tile_efficiency(m) - 1) for t in (turned, usual))
+    return turned if error <= TOLERANCE < usual_error else usual
 
 
 def curves(points: Iterable[Point], group: str = "sweep", mode: str = "cold") -> list[Curve]:
     """Return the sizes of a group by dtype and variant, cuBLAS before Triton."""
-    chosen = (point for point in points if (point.group, point.mode) == (group, mode))
-    found = grouped(
-        sorted(chosen, key=lambda point: point.m), lambda point: (point.dtype, point.variant)
-    )
+    chosen = [point for point in points if (point.set, point.mode) == (group, mode)]
+    chosen.sort(key=lambda point: point.m)
+    found = grouped(chosen, lambda point: (point.dtype, point.variant))
     return [Curve(*key, tuple(found[key])) for key in sorted(found)]
 
 
@@ -170,93 +225,15 @@ def at_one_clock(curve: Curve) -> tuple[Curve, float | None]:
     clocks = sorted(point.clock_hz for point in curve.points if point.clock_hz)
     if len(clocks) < len(curve.points):
         return curve, None
-    median = clocks[len(clocks) // 2]
+    middle = clocks[len(clocks) // 2]
 
     def scaled(point: Point) -> Point:
-        factor = (point.clock_hz or median) / median
+        factor = (point.clock_hz or middle) / middle
         return replace(
             point, seconds=point.seconds * factor, low=point.low * factor, high=point.high * factor
         )
 
-    return replace(curve, points=tuple(map(scaled, curve.points))), median
-
-
-def sm_count(run: Run) -> int | None:
-    """Return the number of SMs of the first GPU; None where the run does not say."""
-    return next((count(cell) or None for cell in run.gpus["sm_count"]), None)
-
-
-def _point(row: Row, kind: tuple[str, str, str], shape: tuple[int, int, int]) -> Point:
-    m, n, k = shape
-    seconds = number(row["median_s"])
-    low, high = known(row["ci_low_s"]), known(row["ci_high_s"])
-    return Point(
-        *kind,
-        m,
-        n,
-        k,
-        seconds=seconds,
-        low=seconds if low is None else low,
-        high=seconds if high is None else high,
-        flops=2.0 * m * n * k,
-        moved=number(row["bytes"]),
-        clock_hz=known(row["clock_hz"]),
-        tensor_pct=known(row["tensor_pct"]),
-        kernel=text(row["kernel_names"]),
-        tiling=_tiling(row, shape),
-        ref=case_ref(row),
-        mode=text(row["mode"]),
-    )
-
-
-def _tiling(row: Row, shape: tuple[int, int, int]) -> Tiling | None:
-    """Return the tile: of the parameters where it is pinned, else as the kernel's name tells."""
-    params, n = row["params"], shape[1]
-    if "tile_m" in params and "tile_n" in params:
-        return Tiling(n, int(params["tile_m"]), int(params["tile_n"]))
-    kernel = text(row["kernel_names"])
-    sides = _TILE.findall(kernel)
-    # With K split, a tile of the result is computed by several CTAs: how many, no name tells.
-    if len(sides) != 1 or "split-K" in kernel:
-        return None
-    across, down, cluster_across, cluster_down = (int(side or 1) for side in sides[0])
-    # cuBLAS is column-major: its first side runs along the N of a row-major result.
-    usual = Tiling(n, down, across, cluster_down, cluster_across)
-    turned = Tiling(n, across, down, cluster_across, cluster_down)
-    return turned if _fits_only(number(row["counted_flops"]), shape, turned, usual) else usual
-
-
-def _fits_only(flops: float, shape: tuple[int, int, int], tiling: Tiling, rival: Tiling) -> bool:
-    """Return whether the counted FLOPs, padding included, fit `tiling` and not `rival`."""
-    m, n, k = shape
-    padding = flops / (2.0 * m * n * k)
-    if math.isnan(padding):
-        return False
-    error, error_of_rival = (abs(padding * t.tile_efficiency(m) - 1) for t in (tiling, rival))
-    return error <= TOLERANCE < error_of_rival
-
-
-@dataclass(frozen=True)
-class Step:
-    """Two sizes one row apart: `loss` is the time that the row costs over the time without it."""
-
-    before: Point
-    after: Point
-
-    @property
-    def loss(self) -> float:
-        """after / before - 1."""
-        return self.after.seconds / self.before.seconds - 1
-
-    @property
-    def cost(self) -> Number:
-        """The loss as a quantity."""
-        return Number(self.loss, "fraction", (self.after.ref, self.before.ref))
-
-    @property
-    def certain(self) -> bool:
-        """The confidence intervals of the two times do not overlap."""
-        return self.after.low > self.before.high
+    return replace(curve, points=tuple(map(scaled, curve.points))), middle
 
 
 @dataclass(frozen=True)
@@ -299,22 +276,21 @@ class Staircase:
             for control in self.fits[1:]
         )
 
-    def predicted_as_measured(self) -> list[float]:
-        """Return the predicted seconds of each size at the clock that it was measured at."""
-        pairs = zip(self.curve.points, self.waves.predicted_s, strict=True)
+    @property
+    def predicted(self) -> list[tuple[Point, float]]:
+        """Each size with the seconds that the model predicts."""
+        return list(zip(self.curve.points, self.waves.predicted_s, strict=True))
+
+    def predicted_as_measured(self) -> list[tuple[Point, float]]:
+        """Return each size with its predicted seconds at the clock that it was measured at."""
         return [
-            seconds * self.clock_hz / point.clock_hz
-            if self.clock_hz and point.clock_hz
-            else seconds
-            for point, seconds in pairs
+            (p, seconds * self.clock_hz / p.clock_hz if self.clock_hz and p.clock_hz else seconds)
+            for p, seconds in self.predicted
         ]
 
     def predicted_loss(self, edge: int) -> float | None:
         """Return the model's loss of the step from `edge` to the next row."""
-        times = {
-            point.m: seconds
-            for point, seconds in zip(self.curve.points, self.waves.predicted_s, strict=True)
-        }
+        times = {point.m: seconds for point, seconds in self.predicted}
         return times[edge + 1] / times[edge] - 1 if {edge, edge + 1} <= times.keys() else None
 
     def waves_at(self, m: int) -> int:
@@ -331,6 +307,11 @@ class Staircase:
         tile, last = self.tiling.tile_m, self.curve.points[-1].m
         return [edge for edge in range(tile, last, tile) if edge not in self.edges()]
 
+    def median_loss(self, edges: Iterable[int]) -> float | None:
+        """Return the median loss of the steps at `edges`; None where none was measured."""
+        losses = [step.loss for step in self.curve.steps(edges)]
+        return median(losses) if losses else None
+
 
 def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Staircase | None:
     """Fit a sweep whose tile is the same throughout; None for any other."""
@@ -339,61 +320,35 @@ def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Stairca
     if len(tilings) != 1 or tiling is None or sms is None:
         return None
     scaled, clock = at_one_clock(curve)
-    data = _data(scaled)
+    data, as_measured = (
+        Data([p.m for p in of.points], [p.seconds for p in of.points], [p.bytes for p in of.points])
+        for of in (scaled, curve)
+    )
     chosen = best_slots(data, tiling, sms, bandwidth)
     if chosen is None:
         return None
     best, errors = chosen
     controls = [fit(data, tiling, best.slots, bandwidth, model) for model in MODELS[1:]]
     fits = (best, *(control for control in controls if control is not None))
-    unscaled = fit(_data(curve), tiling, best.slots, bandwidth) if clock else None
+    unscaled = fit(as_measured, tiling, best.slots, bandwidth) if clock else None
     quality = unscaled.quality if unscaled else None
     return Staircase(curve, scaled, quality, tiling, fits, errors, clock, sms)
 
 
-def _data(curve: Curve) -> Data:
-    points = curve.points
-    return Data([p.m for p in points], [p.seconds for p in points], [p.moved for p in points])
-
-
-def step_at(curve: Curve, m: int) -> Step | None:
-    """Return the step from m to m + 1, where both were measured."""
-    before, after = curve.at(m), curve.at(m + 1)
-    return Step(before, after) if before and after else None
-
-
-def steps_at(curve: Curve, sizes: Sequence[int]) -> list[Step]:
-    """Return the measured steps at these sizes."""
-    return [step for m in sizes if (step := step_at(curve, m)) is not None]
-
-
 def worst_step(curve: Curve, smallest: int = 0) -> Step | None:
-    """Return the step that costs most and is more than noise, from `smallest` rows on."""
-    pairs = zip(curve.points, curve.points[1:], strict=False)
-    steps = [Step(before, after) for before, after in pairs if after.m == before.m + 1]
-    certain = [step for step in steps if step.certain and step.before.m >= smallest]
-    return max(certain, key=lambda step: step.loss, default=None)
+    """Return the step that costs most and is more than noise, from `smallest` rows on.
+
+    The confidence intervals of its two times do not overlap.
+    """
+    steps = [
+        Step(before, after)
+        for before, after in pairwise(curve.points)
+        if after.m == before.m + 1 and after.low > before.high and before.m >= smallest
+    ]
+    return max(steps, key=lambda step: step.loss, default=None)
 
 
-@dataclass(frozen=True)
-class Inversion:
-    """A size that takes longer than a larger one: `gain` is the time that padding to it saves."""
-
-    point: Point
-    larger: Point
-
-    @property
-    def gain(self) -> float:
-        """1 - larger / point."""
-        return 1 - self.larger.seconds / self.point.seconds
-
-    @property
-    def saved(self) -> Number:
-        """The gain as a quantity."""
-        return Number(self.gain, "fraction", (self.point.ref, self.larger.ref))
-
-
-def inversions(curve: Curve) -> list[Inversion]:
+def inversions(curve: Curve) -> list[Step]:
     """Return the sizes for which a larger one is faster, by more than the intervals; worst first.
 
     Each is paired with the fastest of the larger ones.
@@ -402,20 +357,8 @@ def inversions(curve: Curve) -> list[Inversion]:
     for index, point in enumerate(curve.points):
         faster = [larger for larger in curve.points[index + 1 :] if larger.high < point.low]
         if faster:
-            found.append(Inversion(point, min(faster, key=lambda larger: larger.seconds)))
-    return sorted(found, key=lambda inversion: -inversion.gain)
-
-
-def median_loss(curve: Curve, edges: Sequence[int]) -> float | None:
-    """Return the median loss of the steps at `edges`; None where none was measured."""
-    losses = [step.loss for step in steps_at(curve, edges)]
-    return median(losses) if losses else None
-
-
-def highest_rate(points: Sequence[Point]) -> float | None:
-    """Return the highest bytes per second of a cold case: what DRAM gives this kind of kernel."""
-    rates = [p.moved / p.seconds for p in points if p.moved > 0 and p.mode == "cold"]
-    return max(rates, default=None)
+            found.append(Step(point, min(faster, key=lambda larger: larger.seconds)))
+    return sorted(found, key=lambda step: step.loss)
 
 
 @dataclass(frozen=True)
@@ -427,15 +370,7 @@ class Batches:
 
     def extra(self, point: Point) -> Number:
         """Return how much longer a point takes than M = 1."""
-        first = self.cold.points[0]
-        return Number(point.seconds / first.seconds - 1, "fraction", (point.ref, first.ref))
-
-
-def batches(points: Sequence[Point]) -> list[Batches]:
-    """Return the small sizes by dtype and variant, those with M = 1 only."""
-    hot = {curve.name: curve for curve in curves(points, "batch", "hot")}
-    cold = [curve for curve in curves(points, "batch") if curve.points[0].m == 1]
-    return [Batches(curve, hot.get(curve.name)) for curve in cold]
+        return Step(self.cold.points[0], point).cost
 
 
 @dataclass(frozen=True)
@@ -445,8 +380,12 @@ class OddSize:
     base: Point
     side: str
     away: int
-    point: Point | None
-    refused: Refused | None
+    product: Point
+
+    @property
+    def point(self) -> Point | None:
+        """The product; None where it did not run."""
+        return self.product if self.product.seconds > 0 else None
 
     @property
     def size(self) -> int:
@@ -464,40 +403,89 @@ class OddSize:
         return 1 - self.point.rate / self.base.rate if self.point else None
 
 
-def odd_sizes(points: Sequence[Point], refused: Sequence[Refused]) -> list[OddSize]:
+def odd_sizes(points: Sequence[Point], refused: Sequence[Point]) -> list[OddSize]:
     """Return the odd sizes with their base, by dtype, side and size.
 
     The base is the product whose three sizes are the same.
     """
-    group = [point for point in points if point.group == "odd" and point.mode == "cold"]
-    candidates: list[Point | Refused] = [*group, *(r for r in refused if r.group == "odd")]
+    group = [p for p in (*points, *refused) if p.set == "odd" and p.mode == "cold"]
     found = []
-    for base in (point for point in group if point.m == point.n == point.k):
-        for product in candidates:
-            if (product.dtype, product.variant) != (base.dtype, base.variant):
-                continue
+    for base in (point for point in group if point.m == point.n == point.k and point in points):
+        for product in group:
             away = {s: getattr(product, s) - getattr(base, s) for s in "mnk"}
             changed = [side for side in "mnk" if away[side]]
-            if len(changed) == 1:
-                point = product if isinstance(product, Point) else None
-                refusal = product if isinstance(product, Refused) else None
-                found.append(OddSize(base, changed[0], away[changed[0]], point, refusal))
+            if len(changed) == 1 and product.name == base.name:
+                found.append(OddSize(base, changed[0], away[changed[0]], product))
     return sorted(found, key=lambda odd: (odd.base.dtype, "mnk".index(odd.side), odd.away))
 
 
-def delay(
-    curve: Curve, staircases: Sequence[Staircase], sms: int | None
-) -> oscillation.Sweep | None:
-    """Return the oscillation of a sweep over M, at one clock; None for too few sizes.
+@dataclass(frozen=True)
+class Measured:
+    """What the section is about.
 
-    A wave of a pinned tile is full after slots / (tiles along N) tiles of rows.
+    Attributes:
+        sweeps: over M, by type and variant.
+        staircases: the tile models of those of one tile.
+        small, odd: small batches, and sizes beside even ones.
+        refused: products that did not run.
+        sms: SMs of the first GPU; None where the run does not say.
+        bandwidth: the highest bytes per second of a cold case: what DRAM gives this kind of kernel.
     """
-    scaled, _ = at_one_clock(curve)
-    pinned = next((s for s in staircases if s.curve.name == curve.name), None)
-    expected = None
-    if pinned is not None:
-        tiling = pinned.tiling
-        expected = tiling.tile_m * pinned.waves.slots * tiling.tile_n / tiling.n
-    sizes = [float(point.m) for point in scaled.points]
-    times = [(point.seconds, point.low, point.high) for point in scaled.points]
-    return oscillation.sweep(curve.name, sizes, times, expected)
+
+    sweeps: Sequence[Curve]
+    staircases: Sequence[Staircase]
+    small: Sequence[Batches]
+    odd: Sequence[OddSize]
+    refused: Sequence[Point]
+    sms: int | None
+    bandwidth: float | None
+
+    @property
+    def libraries(self) -> list[Curve]:
+        """The sweeps whose kernel chooses a tile for each size."""
+        pinned = {staircase.curve.name for staircase in self.staircases}
+        return [curve for curve in self.sweeps if curve.name not in pinned]
+
+    def library_of(self, staircase: Staircase) -> Curve | None:
+        """Return the sweep of the same dtype by the library that chooses its tiles."""
+        dtype, variant = staircase.curve.dtype, staircase.curve.variant
+        return next((c for c in self.sweeps if c.dtype == dtype and c.variant != variant), None)
+
+    @property
+    def delays(self) -> list[oscillation.Sweep]:
+        """The oscillations of the sweeps over M, at one clock; those of too few sizes left out.
+
+        A wave of a pinned tile is full after slots / (tiles along N) tiles of rows.
+        """
+        expected = {
+            s.curve.name: s.tiling.tile_m * s.waves.slots * s.tiling.tile_n / s.tiling.n
+            for s in self.staircases
+        }
+        found = []
+        for curve in self.sweeps:
+            points = at_one_clock(curve)[0].points
+            sizes = [float(point.m) for point in points]
+            times = [(point.seconds, point.low, point.high) for point in points]
+            found.append(oscillation.sweep(curve.name, sizes, times, expected.get(curve.name)))
+        return [sweep for sweep in found if sweep is not None]
+
+
+def measured(run: Run) -> Measured | None:
+    """Return what the run measured; None without such cases."""
+    points, refused = read_points(run)
+    if not points and not refused:
+        return None
+    sms = next((count(cell) or None for cell in run.gpus["sm_count"]), None)
+    rates = [p.bytes / p.seconds for p in points if p.bytes > 0 and p.mode == "cold"]
+    bandwidth = max(rates, default=None)
+    sweeps = curves(points)
+    hot = {curve.name: curve for curve in curves(points, "batch", "hot")}
+    return Measured(
+        sweeps,
+        [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))],
+        [Batches(c, hot.get(c.name)) for c in curves(points, "batch") if c.points[0].m == 1],
+        odd_sizes(points, refused),
+        refused,
+        sms,
+        bandwidth,
+    )

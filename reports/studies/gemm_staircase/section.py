@@ -1,124 +1,89 @@
-"""The section of the target gemm_staircase, and its figures."""
+"""The section of the target gemm_staircase, with its tables and figures."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
 from nsight_prof.parsers.build.roofline import ceilings
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
-from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
-from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
+from nsight_prof.reports.cases.sentences import Sentences
+from nsight_prof.reports.page import (
+    Column,
+    Json,
+    Number,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+    arranged,
+)
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series, line
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.values import Words
-from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings
+from nsight_prof.reports.studies.gemm_staircase.findings import MODELS, findings
 from nsight_prof.reports.studies.gemm_staircase.points import (
     TARGET,
     Batches,
     Curve,
+    Measured,
     OddSize,
-    Refused,
+    Point,
     Staircase,
-    batches,
-    curves,
-    delay,
-    highest_rate,
-    odd_sizes,
-    read_points,
-    sm_count,
-    staircase,
+    Step,
+    measured,
     worst_step,
 )
-from nsight_prof.reports.studies.gemm_staircase.tables import (
-    batch_table,
-    fit_table,
-    odd_table,
-    parameter_table,
-    size_tables,
-    step_table,
-)
-from nsight_prof.reports.studies.gemm_staircase.tile_model import Fit
+from nsight_prof.reports.studies.gemm_staircase.tile_model import Fit, Quality, Tiling
 
-INTRO = Text(
-    "A GPU computes a matrix product in tiles, as many at a time as fit on its SMs: a wave. A last "
-    "wave that is not full takes as long as a full one, so that latency rises in steps. Here M is "
-    "swept in steps of one row around these edges, in the tile that cuBLAS chooses for each size "
-    "and in one that is always the same (Triton)."
-)
-METHOD = (
-    Text(
-        "C (M, N) = A (M, K) W (N, K)^T, row-major, bf16 result, sums in fp32; fp8 is e4m3 with "
-        "scales of 1 and cuBLAS' fast accumulation. FLOPs are 2MNK, bytes are A, W and C once."
-    ),
-    Text(
-        "Cold: the operands of a call were not used by the calls before it, as the weights of a "
-        "layer are not. Each process measures the sizes in another order."
-    ),
-    Text("The pinned kernel's result was compared with torch's for each size before it was timed."),
-    Text(
-        "tiles = ceil(M/Tm) ceil(N/Tn); waves = ceil(tiles / slots); slots = SMs x CTAs per SM; t "
-        "= t0 + waves x t(wave), fitted by least squares of the relative error. B is the highest "
-        "rate of bytes of any case of this run."
-    ),
-)
+SENTENCES = Sentences("gemm_staircase")
+
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
     """Return the section; None for a run without such cases."""
-    points, refused = read_points(run)
-    if not points and not refused:
+    found = measured(run)
+    if found is None:
         return None
-    sms, bandwidth = sm_count(run), highest_rate(points)
     roof = ceilings(run.roofs).memory.get("dram")
-    measured_roof = roof.value if roof is not None and roof.source == "measured" else None
-    sweeps = curves(points)
-    fitted = [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))]
-    measured = Measured(sweeps, fitted, batches(points), odd_sizes(points, refused), sms)
-    delays = [delayed for curve in sweeps if (delayed := delay(curve, fitted, sms)) is not None]
-    tables = (
-        *size_tables(sweeps, fitted, sms),
-        step_table(sweeps, fitted),
-        fit_table(fitted),
-        parameter_table(fitted),
-        oscillation.table(delays),
-        batch_table(measured.small),
-        odd_table(measured.odd),
-    )
+    is_measured = roof is not None and roof.source == "measured"
     return Section(
         TARGET,
         Text("The staircase of matrix products"),
         arranged(
             [INTRO],
-            (*findings(measured), oscillation.finding(delays)),
-            charts(sweeps, fitted, measured.small, measured.odd, measured_roof or bandwidth),
-            tables,
-            (*METHOD, *_caveats(fitted, refused, sms)),
+            (*findings(found), oscillation.finding(found.delays)),
+            charts(found, roof.value if roof and is_measured else found.bandwidth),
+            tables(found),
+            (*METHOD, *_caveats(found)),
         ),
-        numbers=_numbers(measured) | {"delay_factors": oscillation.numbers(delays)},
+        numbers=_numbers(found),
     )
 
 
-def _caveats(
-    fitted: Sequence[Staircase], refused: Sequence[Refused], sms: int | None
-) -> list[Text]:
+def _caveats(found: Measured) -> list[Text]:
     caveats = []
-    clocks = sorted({found.clock_hz for found in fitted if found.clock_hz})
+    clocks = sorted({s.clock_hz for s in found.staircases if s.clock_hz})
     if clocks:
         caveats.append(
-            Text(
-                "For the fit, times were scaled to one SM clock ({clocks}, the median of the "
-                "sweep); tables and figures show them as measured, and figures the model at the "
-                "clock of each size.",
+            SENTENCES.text(
+                "caveats",
                 clocks=[Number(clock, "Hz", digits=3) for clock in clocks],
             )
         )
-    if sms is None:
+    if found.sms is None:
         caveats.append(
             Text("The run does not tell the number of SMs: no waves, and no tile model.")
         )
-    reasons = Counter((r.dtype, r.variant, r.status, r.reason) for r in refused)
+    reasons = Counter((r.dtype, r.variant, r.status, r.reason) for r in found.refused)
     return caveats + [
         Text(
             "{dtype}, {variant}: {n} size {status} ({reason}).",
@@ -134,7 +99,6 @@ def _caveats(
 
 
 def _numbers(measured: Measured) -> dict[str, Json]:
-    steps = [(curve, worst_step(curve)) for curve in measured.sweeps]
     return {
         "fits": [
             {"dtype": s.curve.dtype, "variant": s.curve.variant, "clock_hz": s.clock_hz} | _fit(fit)
@@ -143,10 +107,19 @@ def _numbers(measured: Measured) -> dict[str, Json]:
         ],
         "worst_steps": [
             {"dtype": curve.dtype, "variant": curve.variant, "m": step.after.m, "loss": step.loss}
-            for curve, step in steps
-            if step is not None
+            for curve in measured.sweeps
+            if (step := worst_step(curve)) is not None
         ],
-        "best": [_best(curve) for curve in measured.sweeps],
+        "best": [
+            {
+                "dtype": point.dtype,
+                "variant": point.variant,
+                "flop_per_s": point.rate,
+                **{side: getattr(point, side) for side in "mnk"},
+            }
+            for curve in measured.sweeps
+            for point in [curve.fastest]
+        ],
         "batches": [
             {"dtype": p.dtype, "m": p.m, "s": p.seconds, "extra": batch.extra(p).value}
             for batch in measured.small
@@ -156,44 +129,27 @@ def _numbers(measured: Measured) -> dict[str, Json]:
             {"dtype": size.base.dtype, "side": size.side, "size": size.size, "loss": size.loss}
             for size in measured.odd
         ],
+        "delay_factors": oscillation.numbers(measured.delays),
     }
 
 
 def _fit(fit: Fit) -> dict[str, Json]:
-    sizes = {key: getattr(fit, key) for key in ("model", "slots", "bandwidth", "points")}
-    times = {
-        "t0_s": fit.t0_s,
-        "t0_interval_s": list(fit.t0_interval_s),
-        "t_unit_s": fit.t_unit_s,
-        "t_unit_interval_s": list(fit.t_unit_interval_s),
-    }
-    return sizes | times | asdict(fit.quality)
-
-
-def _best(curve: Curve) -> dict[str, Json]:
-    point = curve.fastest
-    shape = {"m": point.m, "n": point.n, "k": point.k}
-    return {"dtype": point.dtype, "variant": point.variant, "flop_per_s": point.rate} | shape
+    names = ("model", "slots", "bandwidth", "points", "t0_s", "t_unit_s")
+    intervals = {key: list(getattr(fit, key)) for key in ("t0_interval_s", "t_unit_interval_s")}
+    return {key: getattr(fit, key) for key in names} | intervals | asdict(fit.quality)
 
 
 MICRO, TERA = 1e6, 1e-12
 MODEL = "tile model of Triton"
 
 
-def charts(
-    sweeps: Sequence[Curve],
-    staircases: Sequence[Staircase],
-    small: Sequence[Batches],
-    odd: Sequence[OddSize],
-    bandwidth: float | None,
-) -> list[Chart]:
-    """Return the figures that the cases allow."""
-    figures: list[Chart] = []
-    for dtype in dict.fromkeys(curve.dtype for curve in sweeps):
-        fitted = next((found for found in staircases if found.curve.dtype == dtype), None)
-        figures.append(_staircase([c for c in sweeps if c.dtype == dtype], fitted))
-    if small:
-        figures.append(_small(small, bandwidth))
+def charts(measured: Measured, bandwidth: float | None) -> Iterator[Chart]:
+    """Yield the figures that the cases allow; `bandwidth` is that of the floor of bytes."""
+    for dtype, sweeps in grouped(measured.sweeps, lambda curve: curve.dtype).items():
+        fitted = next((s for s in measured.staircases if s.curve.dtype == dtype), None)
+        yield _staircase(sweeps, fitted)
+    if measured.small:
+        yield _small(measured.small, bandwidth)
     bars = [
         Bar(
             f"{size.base.dtype}, {size.label}",
@@ -201,38 +157,41 @@ def charts(
             group=size.base.name,
             text=quantity(size.point.rate / size.base.rate, "fraction", 3),
         )
-        for size in odd
+        for size in measured.odd
         if size.point is not None
     ]
-    return [*figures, _odd(odd[0].base.shape, bars)] if bars else figures
+    if bars:
+        base = measured.odd[0].base.shape
+        yield BarFigure(
+            **SENTENCES.chart("odd-sizes"),
+            title=Text("Throughput next to {shape}", shape=base),
+            value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
+            bars=tuple(bars),
+        )
 
 
 def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     """Return latency over throughput of one dtype, with the steps that the tile model predicts."""
-    times = [_series(curve, [p.seconds * MICRO for p in curve.points]) for curve in sweeps]
-    rates = [_series(curve, [p.rate * TERA for p in curve.points]) for curve in sweeps]
+    times = [_points(curve, lambda p: p.seconds * MICRO) for curve in sweeps]
+    rates = [_points(curve, lambda p: p.rate * TERA) for curve in sweeps]
     marks: tuple[tuple[float, Words], ...] = ()
     subtitle: Words = ""
     if fitted is not None:
-        points, predicted = fitted.curve.points, fitted.predicted_as_measured()
-        x = tuple(float(point.m) for point in points)
-        modelled = [p.flops / t * TERA for p, t in zip(points, predicted, strict=True)]
-        times.append(Series(MODEL, x, tuple(t * MICRO for t in predicted), group=MODEL))
-        rates.append(Series(MODEL, x, tuple(modelled), group=MODEL))
+        predicted = fitted.predicted_as_measured()
+        times.append(line(MODEL, predicted, _size, lambda of: of[1] * MICRO, group=MODEL))
+        rates.append(
+            line(MODEL, predicted, _size, lambda of: of[0].flops / of[1] * TERA, group=MODEL)
+        )
         marks = tuple((edge + 0.5, Text("{n} wave", "{n} waves", n=fitted.waves_at(edge)))
                       for edge in fitted.edges())  # fmt: skip
-        subtitle = Text(
-            "Pinned tile {tile}: each wave adds {time}. Marks: the largest M of each number of "
-            "waves.",
+        subtitle = SENTENCES.text(
+            "staircase",
             tile=fitted.tiling.name,
             time=quantity(fitted.waves.t_unit_s, "s", 3),
         )
     first = sweeps[0].points[0]
-    active = [
-        _series(curve, [point.tensor_pct for point in curve.points])
-        for curve in sweeps
-        if any(point.tensor_pct is not None for point in curve.points)
-    ]
+    counted = [replace(c, points=tuple(p for p in c.points if p.tensor)) for c in sweeps]
+    active = [_points(c, lambda p: p.tensor_pct or 0.0) for c in counted if c.points]
     return LineFigure(
         name=f"staircase-{first.dtype}",
         title=Text(
@@ -254,53 +213,313 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     )
 
 
-def _series(curve: Curve, values: Sequence[float | None]) -> Series:
-    """Return the points that have a value."""
-    pairs = [(float(p.m), y) for p, y in zip(curve.points, values, strict=True) if y is not None]
+def _size(predicted: tuple[Point, float]) -> float:
+    return predicted[0].m
+
+
+def _points(curve: Curve, y: Callable[[Point], float]) -> Series:
     label = curve.points[0].library
-    x, y = tuple(m for m, _ in pairs), tuple(value for _, value in pairs)
-    return Series(label, x, y, style="points", group=label)
+    return line(label, curve.points, lambda p: p.m, y, style="points", group=label)
 
 
 def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
+    def size(point: Point) -> float:
+        return point.m
+
     series = []
     for batch in small:
-        x = tuple(float(point.m) for point in batch.cold.points)
-        y = tuple(point.seconds * MICRO for point in batch.cold.points)
-        low = tuple(point.low * MICRO for point in batch.cold.points)
-        high = tuple(point.high * MICRO for point in batch.cold.points)
-        name = batch.cold.name
-        series.append(Series(name, x, y, low, high, group=name))
+        points, name = batch.cold.points, batch.cold.name
+        columns = (
+            size,
+            lambda p: p.seconds * MICRO,
+            lambda p: p.low * MICRO,
+            lambda p: p.high * MICRO,
+        )
+        series.append(line(name, points, *columns, group=name))
         if bandwidth:
-            floor = tuple(point.moved / bandwidth * MICRO for point in batch.cold.points)
             label = Text(
                 "{dtype}: bytes at {rate}",
                 dtype=batch.cold.dtype,
                 rate=quantity(bandwidth, "B/s", 3),
             )
-            series.append(Series(label, x, floor, group=name))
+            floor = line(label, points, size, lambda p: p.bytes / bandwidth * MICRO, group=name)
+            series.append(floor)
     first = small[0].cold.points[0]
     return LineFigure(
-        name="small-batches",
+        **SENTENCES.chart("small-batches"),
         title=Text(
             "Small batches: N = {n_size}, K = {k_size}, M from 1",
             n_size=f"{first.n}",
             k_size=f"{first.k}",
         ),
-        alt="Latency against M from 1 to 64: nearly flat, since the weights are read once for all",
-        x_label="M, rows of A (tokens)",
-        y_label="Latency, us",
         series=tuple(series),
-        subtitle="Dashed: the bytes of A, W and C at the DRAM roof that was measured on this GPU, "
-        "else at the highest rate of any case of this run.",
     )
 
 
-def _odd(base: str, bars: Sequence[Bar]) -> BarFigure:
-    return BarFigure(
-        name="odd-sizes",
-        title=Text("Throughput next to {shape}", shape=base),
-        alt="Bars: throughput of products with one odd size, in per cent of the even one",
-        value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
-        bars=tuple(bars),
+Row = tuple[Staircase, int, list[Step | None]]
+CHOSEN = (64, 128)
+"""M that are shown with the edges."""
+
+
+def tables(measured: Measured) -> Iterator[Table[Any]]:
+    """Yield all tables, some without rows."""
+    yield from _sizes(measured)
+    yield _steps(measured)
+    yield _fits(measured.staircases)
+    yield _parameters(measured.staircases)
+    yield oscillation.table(measured.delays)
+    yield _batches(measured.small)
+    yield _odd(measured.odd)
+
+
+def _sizes(measured: Measured) -> Iterator[Table[Any]]:
+    """Yield one table per dtype: each kernel on both sides of the edges."""
+    sms, staircases = measured.sms, measured.staircases
+    slots = {s.curve.name: s.waves.slots for s in staircases}
+
+    def of_waves(cell: Callable[[Point, Tiling, int], Value]) -> Callable[[Point], Value | None]:
+        def counted(point: Point) -> Value | None:
+            at_once = slots.get(point.name, sms)
+            return cell(point, point.tiling, at_once) if point.tiling and at_once else None
+
+        return counted
+
+    columns = [
+        Column[Point](
+            Text("Kernel, tile"),
+            lambda point: f"{point.library} {point.tiling.name}" if point.tiling else point.library,
+        ),
+        Column(Text("M"), lambda point: point.m),
+        Column(Text("Latency"), lambda point: point.time),
+        Column(Text("Throughput"), lambda point: point.throughput, "TFLOP/s"),
+        Column(
+            Text("Throughput per SM"),
+            lambda point: Number(point.rate / sms, "FLOP/s") if sms else None,
+            "TFLOP/s",
+        ),
+        Column(
+            Text("SM clock"), lambda point: Number(point.clock_hz, "Hz") if point.clock_hz else None
+        ),
+        Column(Text("Tensor pipe"), lambda point: point.tensor),
+        Column(Text("Waves"), of_waves(lambda point, tiling, n: tiling.waves(point.m, n))),
+        Column(Text("Tiles"), lambda p: p.tiling.tiles(p.m) if p.tiling else None),
+        Column(
+            Text("Tail efficiency"),
+            of_waves(
+                lambda point, tiling, n: Number(tiling.tail_efficiency(point.m, n), "fraction")
+            ),
+        ),
+        Column(
+            Text("Tile use"),
+            lambda p: Number(p.tiling.tile_efficiency(p.m), "fraction") if p.tiling else None,
+        ),
+    ]
+    note: Text | None = SENTENCES.text("sizes")
+    for dtype, sweeps in grouped(measured.sweeps, lambda curve: curve.dtype).items():
+        sizes = _chosen(sweeps, [s for s in staircases if s.curve.dtype == dtype])
+        first = sweeps[0].points[0]
+        yield Table(
+            f"gemm-sizes-{dtype}",
+            Text(
+                "{dtype}, N = {n}, K = {k}: both sides of the edges",
+                dtype=dtype,
+                n=str(first.n),
+                k=str(first.k),
+            ),
+            columns,
+            [point for curve in sweeps for point in curve.points if point.m in sizes],
+            note=note,
+            refs=lambda point: [point.ref],
+        )
+        note = None
+
+
+def _chosen(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> set[int]:
+    """Return the M to show: both sides of the edges of wave 1, 2, 4, ..., or evenly spread ones."""
+    # All edges stand in the table of steps.
+    edges = [e for s in staircases for e in s.edges() if s.waves_at(e).bit_count() == 1]
+    if edges:
+        return {*CHOSEN, *edges, *(edge + 1 for edge in edges)}
+    sizes = sorted({point.m for curve in sweeps for point in curve.points})
+    return set(sizes[:: max(1, len(sizes) // 12)])
+
+
+def _steps(measured: Measured) -> Table[Row]:
+    """Return what one row more costs at each edge of a wave, predicted and measured."""
+    # A pinned tile, the last row of a wave, and the step there at one clock, as measured, and by
+    # the library.
+    rows = [
+        (s, m, [curve.step(m) if curve else None for curve in (s.curve, s.measured, library)])
+        for s in measured.staircases
+        for library in [measured.library_of(s)]
+        for m in s.edges()
+    ]
+    inside = [
+        Text("{dtype} {loss}", dtype=s.curve.dtype, loss=Number(loss, "fraction"))
+        for s in measured.staircases
+        if (loss := s.median_loss(s.tile_edges())) is not None
+    ]
+    note = Text(
+        "At one clock: a fuller wave draws more power, and under a power cap the clock gives way."
+    )
+    if inside:
+        note = SENTENCES.text(
+            "steps",
+            inside=inside,
+        )
+
+    def cost(heading: Text, n: int) -> Column[Row]:
+        return Column(
+            heading, lambda row: row[2][n].cost if row[2][n] else Number(None, "fraction")
+        )
+
+    return Table(
+        "gemm-steps",
+        Text("What one row more costs where a wave ends"),
+        [
+            Column[Row](Text("dtype"), lambda row: row[0].curve.dtype),
+            Column(Text("M"), lambda row: f"{row[1]} to {row[1] + 1}"),
+            Column(
+                Text("Waves of the pinned tile"),
+                lambda row: f"{row[0].waves_at(row[1])} to {row[0].waves_at(row[1] + 1)}",
+            ),
+            Column(
+                Text("Tile model"), lambda row: Number(row[0].predicted_loss(row[1]), "fraction")
+            ),
+            cost(Text("Pinned tile, at one clock"), 0),
+            cost(Text("Pinned tile, as measured"), 1),
+            cost(Text("cuBLAS, as measured"), 2),
+        ],
+        rows,
+        note=note,
+        refs=lambda row: [step.after.ref for step in row[2][1:] if step],
+    )
+
+
+def _fits(staircases: Sequence[Staircase]) -> Table[Any]:
+    """Return how well the tile model and its controls predict the pinned kernel."""
+    rows: list[tuple[Staircase, Text, Quality]] = []
+    for staircase in staircases:
+        for fit in staircase.fits:
+            rows.append((staircase, MODELS[fit.model], fit.quality))
+            if fit is staircase.waves and staircase.unscaled:
+                label = Text("{model}, times as measured", model=MODELS[fit.model])
+                rows.append((staircase, label, staircase.unscaled))
+
+    def error(heading: Text, field: str) -> Column[tuple[Staircase, Text, Quality]]:
+        return Column(heading, lambda row: Number(getattr(row[2], field), "fraction"))
+
+    return Table(
+        "gemm-fits",
+        Text("How well the tile model predicts the pinned kernel"),
+        [
+            Column[tuple[Staircase, Text, Quality]](Text("dtype"), lambda row: row[0].curve.dtype),
+            Column(Text("Time grows with"), lambda row: row[1]),
+            error(Text("Median error"), "median_error"),
+            error(Text("p90 error"), "p90_error"),
+            error(Text("Worst error"), "worst_error"),
+            Column(Text("R^2"), lambda row: Number(row[2].r_squared), digits=4),
+            Column(Text("Sizes"), lambda row: row[0].waves.points),
+        ],
+        rows,
+        note=SENTENCES.note("gemm-fits"),
+    )
+
+
+def _parameters(staircases: Sequence[Staircase]) -> Table[Staircase]:
+    """Return the parameters of the tile model with their intervals."""
+
+    def rate_per_sm(staircase: Staircase) -> Number:
+        tile = staircase.tiling.tile_m * staircase.tiling.tile_n
+        flops = 2.0 * tile * staircase.curve.points[0].k * staircase.ctas_per_sm
+        unit_s = staircase.waves.t_unit_s
+        return Number(flops / unit_s if unit_s > 0 else math.nan, "FLOP/s")
+
+    def interval(value: float, ends: tuple[float, float]) -> Number:
+        return Number(value, "s", low=ends[0], high=ends[1])
+
+    return Table(
+        "gemm-parameters",
+        Text("Parameters of the tile model: t = t0 + waves x t(wave), not below bytes / B"),
+        [
+            Column[Staircase](Text("dtype"), lambda s: s.curve.dtype),
+            Column(Text("t0"), lambda s: interval(s.waves.t0_s, s.waves.t0_interval_s)),
+            Column(
+                Text("t(wave)"), lambda s: interval(s.waves.t_unit_s, s.waves.t_unit_interval_s)
+            ),
+            Column(Text("Rate of an SM within a wave"), rate_per_sm),
+            Column(Text("CTAs per SM"), lambda s: s.ctas_per_sm),
+            Column(
+                Text("RMS error by CTAs per SM"),
+                lambda s: [
+                    Text("{n}: {error}", n=ctas, error=Number(error, "fraction"))
+                    for ctas, error in s.errors.items()
+                ],
+            ),
+            Column(Text("B"), lambda s: Number(s.waves.bandwidth, "B/s")),
+            Column(Text("Sizes at the floor of bytes / B"), lambda s: s.waves.floored),
+        ],
+        staircases,
+        note=SENTENCES.note("gemm-parameters"),
+    )
+
+
+def _batches(small: Sequence[Batches]) -> Table[int]:
+    """Return latency, and time over that of M = 1, by M."""
+
+    def column(heading: Text, number: Callable[[Point], Number], curve: Curve) -> Column[int]:
+        return Column(heading, lambda m: number(point) if (point := curve.at(m)) else None)
+
+    columns = [Column[int](Text("M"), lambda m: m)]
+    for batch in small:
+        cold, hot, name = batch.cold, batch.hot, batch.cold.name
+        columns += [
+            column(Text("{kernel}: latency", kernel=name), lambda point: point.time, cold),
+            column(Text("{kernel}: over M = 1", kernel=name), batch.extra, cold),
+            column(Text("{kernel}: bandwidth", kernel=name), lambda point: point.bandwidth, cold),
+        ]
+        if hot:
+            columns.append(column(Text("{kernel}: hot", kernel=name), lambda p: p.time, hot))
+    return Table(
+        "gemm-batches",
+        Text("Small batches"),
+        columns,
+        sorted({point.m for batch in small for point in batch.cold.points}),
+        note=SENTENCES.note("gemm-batches"),
+        refs=lambda m: [point.ref for batch in small if (point := batch.cold.at(m))],
+    )
+
+
+def _odd(odd: Sequence[OddSize]) -> Table[OddSize]:
+    """Return each changed size with its base."""
+    bases = grouped(odd, lambda size: size.base)
+    rows = [row for base, sizes in bases.items() for row in (OddSize(base, "m", 0, base), *sizes)]
+
+    def of_point(cell: Callable[[Point], Number]) -> Callable[[OddSize], Number | None]:
+        return lambda size: cell(size.point) if size.point else None
+
+    def changed(cell: Callable[[OddSize], float | None]) -> Callable[[OddSize], Number | None]:
+        return lambda size: Number(cell(size), "fraction") if size.point and size.away else None
+
+    def kernel(size: OddSize) -> str | None:
+        product = size.product
+        return (
+            (product.kernel_names or None) if size.point else f"{product.status}: {product.reason}"
+        )
+
+    return Table(
+        "gemm-odd-sizes",
+        Text("Sizes next to {shape}", shape=odd[0].base.shape if odd else ""),
+        [
+            Column[OddSize](Text("dtype"), lambda size: size.base.dtype),
+            Column(Text("Size"), lambda size: size.label if size.away else Text("base")),
+            Column(Text("Latency"), of_point(lambda point: point.time)),
+            Column(Text("Time over base"), changed(lambda s: Step(s.base, s.product).loss)),
+            Column(Text("Throughput"), of_point(lambda point: point.throughput), "TFLOP/s"),
+            Column(Text("Throughput lost"), changed(lambda size: size.loss)),
+            Column(Text("Kernel"), kernel),
+        ],
+        rows,
+        note=Text("Throughput: useful FLOP per second. One side differs from the base at a time."),
+        refs=lambda size: [size.point.ref] if size.point else [],
     )

@@ -12,7 +12,7 @@ both. Formulae: NVIDIA, Matrix Multiplication Background User's Guide
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -145,13 +145,20 @@ def fit(
         The fit; None where fewer than six points or two different amounts of work are left.
     """
     seconds = np.asarray(data.seconds, float)
-    work = _work(data, tiling, slots, model)
+    area = tiling.tile_m * tiling.tile_n * slots
+    amount: dict[Model, Callable[[int], float]] = {
+        "waves": lambda m: tiling.waves(m, slots),
+        "tiles": lambda m: tiling.tiles(m) / slots,
+        "continuous": lambda m: m * tiling.n / area,
+    }
+    work = np.array([float(amount[model](m)) for m in data.m])  # in units of `slots` tiles
     floor = np.asarray(data.moved, float) / bandwidth if bandwidth else np.zeros_like(seconds)
     free = np.ones(len(seconds), bool)
     for _ in range(10):
         if free.sum() < MIN_POINTS or len(np.unique(work[free])) < 2:
             return None
-        t0, unit = _solve(work[free], seconds[free])
+        solved = _solve(work[None, free], seconds[None, free], np.ones((1, free.sum())))
+        t0, unit = (float(values[0]) for values in solved)
         now = t0 + unit * work >= floor
         if (now == free).all():
             break
@@ -207,24 +214,11 @@ def quality(measured: Array, predicted: Array) -> Quality:
     )
 
 
-def _work(data: Data, tiling: Tiling, slots: int, model: Model) -> Array:
-    """Return the amount of work of each point (points,) in units of `slots` tiles."""
-    if model == "waves":
-        return np.array([float(tiling.waves(m, slots)) for m in data.m])
-    if model == "tiles":
-        return np.array([tiling.tiles(m) / slots for m in data.m])
-    area = tiling.tile_m * tiling.tile_n * slots
-    return np.array([m * tiling.n / area for m in data.m])
+def _solve(work: Array, seconds: Array, times: Array) -> tuple[Array, Array]:
+    """Return t0 and t_unit of many samples (samples, points), of which each takes a point `times`.
 
-
-def _solve(work: Array, seconds: Array) -> tuple[float, float]:
-    """Return t0 and t_unit: least squares of t0 + unit x work, each point weighted by 1 / t^2."""
-    t0, unit = _solve_many(work[None], seconds[None], np.ones((1, len(work))))
-    return float(t0[0]), float(unit[0])
-
-
-def _solve_many(work: Array, seconds: Array, times: Array) -> tuple[Array, Array]:
-    """Solve the normal equations of many samples (samples, points); `times` a point is taken."""
+    Least squares of t0 + unit x work, each point weighted by 1 / t^2.
+    """
     weight = times / seconds**2
     w, x, y = weight.sum(1), (weight * work).sum(1), (weight * seconds).sum(1)
     xx, xy = (weight * work**2).sum(1), (weight * work * seconds).sum(1)
@@ -237,17 +231,15 @@ def _intervals(
     work: Array, seconds: Array, groups: Array, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return 95 % percentile intervals of t0 and t_unit from resampled groups of points."""
+
+    def interval(values: Array) -> tuple[float, float]:
+        finite = values[np.isfinite(values)]
+        low, high = np.quantile(finite, (0.025, 0.975)) if len(finite) else (math.nan, math.nan)
+        return float(low), float(high)
+
     names, index = np.unique(groups, return_inverse=True)
     random = np.random.default_rng(seed)
     drawn = random.integers(0, len(names), (RESAMPLES, len(names)))
     taken = np.stack([np.bincount(draw, minlength=len(names)) for draw in drawn]).astype(float)
-    t0, unit = _solve_many(work[None], seconds[None], taken[:, index])
-    return _interval(t0), _interval(unit)
-
-
-def _interval(values: Array) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return math.nan, math.nan
-    low, high = np.quantile(finite, (0.025, 0.975))
-    return float(low), float(high)
+    t0, unit = _solve(work[None], seconds[None], taken[:, index])
+    return interval(t0), interval(unit)

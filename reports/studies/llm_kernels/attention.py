@@ -6,26 +6,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsight_prof.parsers.cells import grouped, number
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
     BACKENDS,
     COUNTED,
-    DETAILS,
     DRAM,
-    RATES,
     TENSOR,
     Point,
     fastest,
     first,
     of_roof,
+    rate_table,
     roof_levels,
-    samples,
     select,
     sequences,
     slowdown,
     title,
 )
+
+SENTENCES = Sentences("llm_kernels")
 
 STAGES = {
     "prefill": (
@@ -47,14 +48,8 @@ def prefill_backends(found: Sequence[Point], model: str) -> Finding | None:
         rivals = select(single, keys=keys)
         if len(rivals) > 2 or (len(rivals) == 2 and keys == sizes[-1]):
             ranked = sorted(rivals, key=lambda point: point.seconds)
-            summary = Text(
-                "Check which way of computing attention your program uses: of {n}, the slowest "
-                "takes {longer} as long as the fastest.",
-                n=len(ranked),
-                longer=ranked[-1].time.times(ranked[0].time),
-            )
             where = Text("a prompt of {keys} positions", keys=keys)
-            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate, summary)
+            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate)
     return None
 
 
@@ -84,54 +79,32 @@ def _with_groups(found: list[Point]) -> list[Point]:
     return [point for point in found if point.param("kv_groups") != "none"] or found
 
 
-def _comparison(
-    rule: str, ranked: list[Point], where: Text, rate: Number, summary: Text | None = None
-) -> Finding:
-    best = ranked[0]
-    slower = [
-        Text("{backend} takes {longer} as long", backend=p.backend, longer=p.time.times(best.time))
-        for p in ranked[1:]
-    ]
-    heads = Text(
-        "{heads} query and {kv_heads} KV heads of {size}, {dtype}",
+def _comparison(rule: str, ranked: list[Point], where: Text, rate: Number) -> Finding:
+    best, *others = ranked
+    in_prefill = rule == "prefill_attention"
+    return SENTENCES.finding(
+        rule,
+        backend=best.backend,
+        where=where,
+        slower=[
+            Text(
+                "{backend} takes {longer} as long",
+                backend=p.backend,
+                longer=p.time.times(best.time),
+            )
+            for p in others
+        ],
+        time=best.time,
+        rate=rate,
+        of_roof=of_roof(best),
         heads=best.param("heads"),
         kv_heads=best.param("kv_heads"),
         size=best.param("head_dim"),
         dtype=best.dtype,
-    )
-    expanded = [point.backend for point in ranked if point.param("kv_groups") == "expanded"]
-    return Finding(
-        rule,
-        Text(
-            "The fastest attention for {where} is {backend}: {slower}.",
-            backend=best.backend,
-            where=where,
-            slower=slower,
-        ),
-        (
-            Text(
-                "{backend} takes {time} at {rate}{of_roof}",
-                backend=best.backend,
-                time=best.time,
-                rate=rate,
-                of_roof=of_roof(best),
-            ),
-            heads,
-            samples(ranked),
-        ),
-        action=Text(
-            "Select {backend} with {function}, or check which back end the engine uses.",
-            backend=best.backend,
-            function=Name("torch.nn.attention.sdpa_kernel"),
-        ),
-        disproof=Text(
-            "{backends} needs as many KV heads as query heads, and got them repeated.",
-            backends=expanded,
-        )
-        if expanded
-        else None,
-        lay_verdict=summary,
-        technical=summary is None,
+        function=Name("torch.nn.attention.sdpa_kernel"),
+        backends=[p.backend for p in ranked if p.param("kv_groups") == "expanded"] or None,
+        n=len(ranked) if in_prefill else None,
+        longer=ranked[-1].time.times(best.time) if in_prefill else None,
     )
 
 
@@ -144,21 +117,14 @@ def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
         if shared is None:
             continue
         heads = shared.param("heads") // shared.param("kv_heads")
-        return Finding(
+        return SENTENCES.finding(
             "grouped_kv_heads",
-            Text(
-                "Grouped KV heads make decode attention {gain} as fast: {heads} query heads share "
-                "one KV head, so {heads} times fewer KV bytes are read.",
-                gain=full.time.times(shared.time),
-                heads=heads,
-            ),
             (
                 Text("{batch} of {keys} positions", batch=sequences(n=batch), keys=keys),
                 Evidence(Text("back end:"), shared.backend),
-                samples((full, shared)),
             ),
-            action=Text("Prefer models with grouped-query attention for long contexts."),
-            technical=True,
+            gain=full.time.times(shared.time),
+            heads=heads,
         )
     return None
 
@@ -172,7 +138,7 @@ def table(found: Sequence[Point], stage: str) -> Table[Point]:
         best = fastest(rival for rival in rows if _shape(rival) == _shape(point))
         return Number(slowdown(point, best), "x", (point.ref,))
 
-    return Table(
+    return rate_table(
         f"llm-attention-{stage}",
         heading,
         [
@@ -180,13 +146,10 @@ def table(found: Sequence[Point], stage: str) -> Table[Point]:
             Column(Text("sequences"), lambda point: point.param("batch")),
             Column(Text("positions"), lambda point: point.param("keys")),
             Column(Text("back end"), lambda point: point.backend),
-            *RATES,
-            Column(Text("over the fastest"), over_fastest),
         ],
         rows,
-        note=Text("{stage} {counted}", stage=note, counted=COUNTED),
-        refs=lambda point: [point.ref],
-        preview=DETAILS,
+        Text("{stage} {counted}", stage=note, counted=COUNTED),
+        [Column(Text("over the fastest"), over_fastest)],
     )
 
 
@@ -208,13 +171,9 @@ def prefill_chart(found: Sequence[Point], model: str) -> LineFigure | None:
     if not series:
         return None
     return LineFigure(
-        name="llm-prefill",
+        **SENTENCES.chart("llm-prefill"),
         title=Text("Attention of a prompt, {model}: the back ends", model=Verbatim(title(model))),
-        subtitle="one sequence, causal; FLOPs of the scored pairs",
-        alt="TFLOP/s of causal attention over positions, one line per back end",
-        x_label="positions",
         x_log=True,
-        y_label="TFLOP/s",
         series=series,
         levels=roof_levels(found, TENSOR[:1], 1e12),
     )
@@ -239,13 +198,10 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
     if not panels:
         return None
     return LineFigure(
-        name="llm-decode",
+        **SENTENCES.chart("llm-decode"),
         title=Text(
             "Attention of one new token, {model}: the back ends", model=Verbatim(title(model))
         ),
-        subtitle="compulsory bytes: keys and values of the KV heads once",
-        alt="GB/s of decode attention over positions, one line per back end and panel per batch",
-        x_label="positions in the KV cache",
         x_log=True,
         panels=tuple(panels),
     )
@@ -254,11 +210,12 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
 def _by_backend(
     found: Sequence[Point], rate: Callable[[Point], Number], scale: float
 ) -> tuple[Series, ...]:
-    series = []
-    for key in BACKENDS:
-        line = sorted(select(found, backend=key), key=lambda point: point.param("keys"))
-        if len(line) > 1:
-            x = tuple(float(point.param("keys")) for point in line)
-            y = tuple(number(rate(point).value) / scale for point in line)
-            series.append(Series(line[0].backend, x, y, group=key))
-    return tuple(series)
+    def keys(point: Point) -> float:
+        return float(point.param("keys"))
+
+    swept = {key: sorted(select(found, backend=key), key=keys) for key in BACKENDS}
+    return tuple(
+        line(points[0].backend, points, keys, lambda p: number(rate(p).value) / scale, group=key)
+        for key, points in swept.items()
+        if len(points) > 1
+    )

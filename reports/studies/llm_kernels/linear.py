@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 
 from nsight_prof.parsers.cells import known, names, number
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
-    COUNTED,
     DETAILS,
     DRAM,
-    RATES,
     TENSOR,
     Layer,
     Point,
@@ -20,11 +19,13 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     model_titles,
     of_roof,
     of_tokens,
+    rate_table,
     roof_levels,
-    samples,
     select,
     title,
 )
+
+SENTENCES = Sentences("llm_kernels")
 
 FEW = 16
 """Tokens of the batch that is compared with a single token."""
@@ -55,39 +56,16 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
     longer = Text("{part} longer", part=extra)
     if number(extra.value) < SAME:
         longer = Text("no longer")
-    return Finding(
+    return SENTENCES.finding(
         "decode_batching",
-        Text(
-            "Decode without batching wastes the GPU: the linear layers of {model} take {longer} "
-            "for {tokens} than for one ({time} per decoder layer).",
-            model=title(model),
-            longer=longer,
-            tokens=of_tokens(n=few.tokens),
-            time=alone.time,
-        ),
-        (
-            Text(
-                "one token reads the weights at {rate}{of_roof}",
-                rate=alone.byte_rate,
-                of_roof=of_roof(alone),
-            ),
-            Text("weights not in L2"),
-            samples((*alone.projections, *few.projections)),
-        ),
-        action=Text(
-            "Batch requests: {n} at once give {gain} the tokens per second.",
-            n=few.tokens,
-            gain=gain,
-        ),
-        disproof=Text(
-            "Attention grows with the batch, because each sequence has its own KV cache."
-        ),
-        lay_verdict=Text(
-            "Answer users together: a model's matrix products take {longer} for {n} at once than "
-            "for one.",
-            n=few.tokens,
-            longer=longer,
-        ),
+        model=title(model),
+        longer=longer,
+        tokens=of_tokens(n=few.tokens),
+        time=alone.time,
+        n=few.tokens,
+        gain=gain,
+        rate=alone.byte_rate,
+        of_roof=of_roof(alone),
     )
 
 
@@ -102,31 +80,18 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
         layer for layer, rate in zip(swept, rates, strict=True) if rate >= NEAR * max(rates)
     )
     limited = _clock_limit(best)
-    return Finding(
+    return SENTENCES.finding(
         "prefill_saturation",
-        Text(
-            "{tokens} fill the GPU: from there on the linear layers of {model} run at {near} or "
-            "more of their best rate, {rate} at {at}{of_roof}.",
-            tokens=of_tokens(n=enough.tokens),
-            model=title(model),
-            near=Number(NEAR, "fraction"),
-            rate=best.flop_rate,
-            at=of_tokens(n=best.tokens),
-            of_roof=of_roof(best),
-        ),
         (
             Evidence(Text("tokens swept:"), [layer.tokens for layer in swept]),
             *([limited] if limited else []),
-            samples(point for layer in swept for point in layer.projections),
         ),
-        action=Text(
-            "Prefill in chunks of {tokens} or more; smaller ones leave Tensor Cores idle.",
-            tokens=of_tokens(n=enough.tokens),
-        ),
-        disproof=Text(
-            "Tiles and waves make steps between the swept sizes: see prof run gemm-staircase."
-        ),
-        technical=True,
+        tokens=of_tokens(n=enough.tokens),
+        model=title(model),
+        near=Number(NEAR, "fraction"),
+        rate=best.flop_rate,
+        at=of_tokens(n=best.tokens),
+        of_roof=of_roof(best),
     )
 
 
@@ -159,78 +124,45 @@ def models(found: Sequence[Point]) -> Finding | None:
     low, high = ranked[0], ranked[-1]
     if number(high.flop_rate.times(low.flop_rate).value) < CLEAR:
         return None
-    return Finding(
+    return SENTENCES.finding(
         "model_shapes",
-        Text(
-            "Shapes decide what a model reaches: at {tokens} the layers of {low} run at "
-            "{low_rate}{low_roof}, those of {high} at {high_rate}{high_roof}.",
-            tokens=of_tokens(n=largest),
-            low=title(low.model),
-            low_rate=low.flop_rate,
-            low_roof=of_roof(low),
-            high=title(high.model),
-            high_rate=high.flop_rate,
-            high_roof=of_roof(high),
-        ),
-        (samples((*low.projections, *high.projections)),),
-        technical=True,
+        tokens=of_tokens(n=largest),
+        low=title(low.model),
+        low_rate=low.flop_rate,
+        low_roof=of_roof(low),
+        high=title(high.model),
+        high_rate=high.flop_rate,
+        high_roof=of_roof(high),
     )
 
 
 def precision(found: Sequence[Point]) -> Finding | None:
     """State what fp8 gains at the ends of the sweep."""
-    pairs = [pair for pair in _pairs(found) if pair.fp8 is not None]
+    pairs = [(wide, narrow) for wide, narrow in _pairs(found) if narrow is not None]
     if len(pairs) < 2:
         return None
-    small, large = pairs[0], pairs[-1]
-    assert large.fp8 is not None
-    assert small.fp8 is not None
-    return Finding(
+    (few, few_fp8), (many, many_fp8) = pairs[0], pairs[-1]
+    gain = many.time.times(many_fp8.time)
+    return SENTENCES.finding(
         "fp8",
-        Text(
-            "The linear layers of {model} are {large} as fast in fp8 at {many}, {rate}{of_roof}, "
-            "and {small} at {few}.",
-            model=title(large.bf16.model),
-            large=large.gain,
-            many=of_tokens(n=large.fp8.tokens),
-            rate=large.fp8.flop_rate,
-            of_roof=of_roof(large.fp8),
-            small=small.gain,
-            few=of_tokens(n=small.fp8.tokens),
-        ),
-        (
-            Text("against bf16, with one scale per tensor"),
-            samples((*small.fp8.projections, *large.fp8.projections)),
-        ),
-        action=Text("Use fp8 for the linear layers where the model's accuracy allows it."),
-        disproof=Text(
-            "Quantizing the activations needs one more kernel, which is not in these times."
-        ),
-        lay_verdict=Text(
-            "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",
-            gain=large.gain,
-        ),
+        model=title(many.model),
+        large=gain,
+        many=of_tokens(n=many.tokens),
+        rate=many_fp8.flop_rate,
+        of_roof=of_roof(many_fp8),
+        small=few.time.times(few_fp8.time),
+        few=of_tokens(n=few.tokens),
+        gain=gain,
     )
 
 
-@dataclass(frozen=True)
-class Precisions:
-    """A decoder layer's linear layers in bf16, and in fp8 where that was measured."""
-
-    bf16: Layer
-    fp8: Layer | None
-
-    @property
-    def gain(self) -> Number:
-        """How many times faster fp8 is."""
-        if self.fp8 is None:
-            return Number(None, "x", missing="fp8 not measured")
-        return self.bf16.time.times(self.fp8.time)
+Precisions = tuple[Layer, Layer | None]
+"""A decoder layer's linear layers in bf16, and in fp8 where that was measured."""
 
 
 def _pairs(found: Sequence[Point]) -> list[Precisions]:
     narrow = {(layer.model, layer.tokens): layer for layer in layers(found, "fp8")}
-    return [Precisions(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
+    return [(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
 
 
 def layer_table(found: Sequence[Point]) -> Table[Precisions]:
@@ -238,33 +170,30 @@ def layer_table(found: Sequence[Point]) -> Table[Precisions]:
     rows = _pairs(found)
 
     def fp8(cell: Callable[[Layer], Value]) -> Callable[[Precisions], Value | None]:
-        return lambda row: None if row.fp8 is None else cell(row.fp8)
+        return lambda row: None if row[1] is None else cell(row[1])
 
     columns: list[Column[Precisions]] = [
-        Column(Text("model"), lambda row: title(row.bf16.model)),
-        Column(Text("tokens"), lambda row: row.bf16.tokens),
-        Column(Text("bf16 time"), lambda row: row.bf16.time),
-        Column(Text("bf16 rate"), lambda row: row.bf16.flop_rate, "TFLOP/s"),
-        Column(Text("bytes"), lambda row: row.bf16.byte_rate, "GB/s"),
-        Column(Text("of its roof"), lambda row: row.bf16.fraction),
+        Column(Text("model"), lambda row: title(row[0].model)),
+        Column(Text("tokens"), lambda row: row[0].tokens),
+        Column(Text("bf16 time"), lambda row: row[0].time),
+        Column(Text("bf16 rate"), lambda row: row[0].flop_rate, "TFLOP/s"),
+        Column(Text("bytes"), lambda row: row[0].byte_rate, "GB/s"),
+        Column(Text("of its roof"), lambda row: row[0].fraction),
     ]
-    if any(row.fp8 for row in rows):
+    if any(narrow for _, narrow in rows):
         columns += [
             Column(Text("fp8 time"), fp8(lambda layer: layer.time)),
             Column(Text("fp8 rate"), fp8(lambda layer: layer.flop_rate), "TFLOP/s"),
             Column(Text("fp8, of its roof"), fp8(lambda layer: layer.fraction)),
-            Column(Text("gain"), lambda row: row.gain if row.fp8 else None),
+            Column(Text("gain"), lambda row: row[0].time.times(row[1].time) if row[1] else None),
         ]
     return Table(
         "llm-layers",
         Text("Linear layers of one decoder layer"),
         columns,
         rows,
-        note=Text(
-            "qkv, out, gate-up and down together, in CUDA graphs, weights not in L2; compulsory "
-            "bytes. fp8 has one scale per tensor; quantization is not included."
-        ),
-        refs=lambda row: [row.bf16.ref],
+        note=SENTENCES.note("llm-layers"),
+        refs=lambda row: [row[0].ref],
         preview=2 * DETAILS,
     )
 
@@ -275,7 +204,7 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
         select(found, family="linear", variant="graph"),
         key=lambda p: (p.param("model") != model, p.param("model"), p.dtype, p.tokens),
     )
-    return Table(
+    return rate_table(
         "llm-linear",
         Text("Every linear layer"),
         [
@@ -284,12 +213,8 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
             Column(Text("outputs x inputs"), lambda p: f"{p.param('n'):,} x {p.param('k'):,}"),
             Column(Text("dtype"), lambda point: point.dtype),
             Column(Text("tokens"), lambda point: point.tokens),
-            *RATES,
         ],
         rows,
-        note=COUNTED,
-        refs=lambda point: [point.ref],
-        preview=DETAILS,
     )
 
 
@@ -299,27 +224,16 @@ def chart(found: Sequence[Point]) -> LineFigure | None:
     for model in dict.fromkeys(layer.model for layer in layers(found)):
         lines.append((model, title(model), layers(found, model=model)))
         lines.append((model, f"{title(model)}, fp8", layers(found, "fp8", model)))
-    lines = [line for line in lines if len(line[2]) > 1]
+    lines = [swept for swept in lines if len(swept[2]) > 1]
     if not lines:
         return None
 
     def series(rate: Callable[[Layer], Number], scale: float) -> tuple[Series, ...]:
-        return tuple(
-            Series(
-                label,
-                tuple(float(layer.tokens) for layer in swept),
-                tuple(number(rate(layer).value) / scale for layer in swept),
-                group=model,
-            )
-            for model, label, swept in lines
-        )
+        columns = (attrgetter("tokens"), lambda layer: number(rate(layer).value) / scale)
+        return tuple(line(label, swept, *columns, group=model) for model, label, swept in lines)
 
     return LineFigure(
-        name="llm-linear",
-        title="Linear layers: from reading weights to computing",
-        alt="TFLOP/s and GB/s of the linear layers of one decoder layer over tokens, by model",
-        subtitle="qkv, out, gate-up and down of one decoder layer together, in a CUDA graph",
-        x_label="tokens",
+        **SENTENCES.chart("llm-linear"),
         x_log=True,
         panels=(
             Panel(

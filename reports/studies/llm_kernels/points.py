@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.cells import Row, grouped, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import CasePoint, cases, measured
-from nsight_prof.reports.page import Column, Number, Ref, Text, Word
+from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Word
 from nsight_prof.reports.page.units import quantity
 
 sequences = partial(Text, "{n} sequence", "{n} sequences")
@@ -133,11 +133,9 @@ def select(
     ]
 
 
-def first(
-    found: Sequence[Point], mode: str = "cold", data: str = "normal", **params: Any
-) -> Point | None:
+def first(found: Sequence[Point], **wanted: Any) -> Point | None:
     """Return the first of `select`; None where there is none."""
-    return next(iter(select(found, mode, data, **params)), None)
+    return next(iter(select(found, **wanted)), None)
 
 
 def slowdown(slow: Point, fast: Point) -> float:
@@ -206,10 +204,10 @@ def at_roofs(found: Iterable[Point]) -> float:
 def layers(found: Sequence[Point], dtype: str = "bf16", model: str = "") -> list[Layer]:
     """Return the models whose four linear layers were measured, by model and ascending tokens."""
     chosen = [p for p in select(found, family="linear", variant="graph") if p.dtype == dtype]
-    by_size: dict[tuple[str, int], dict[str, Point]] = {}
-    for point in chosen:
-        projections = by_size.setdefault((point.param("model"), point.tokens), {})
-        projections.setdefault(point.param("projection"), point)
+    by_size = {
+        size: {p.param("projection"): p for p in reversed(same)}  # of several the first
+        for size, same in grouped(chosen, lambda p: (p.param("model"), p.tokens)).items()
+    }
     order = list(dict.fromkeys(name for name, _ in by_size))
     return [
         Layer(name, tokens, dtype, tuple(by_size[name, tokens][key] for key in LAYER))
@@ -218,13 +216,11 @@ def layers(found: Sequence[Point], dtype: str = "bf16", model: str = "") -> list
     ]
 
 
-def variants_by_shape(found: Sequence[Point]) -> Iterator[dict[str, Point]]:
-    """Yield {variant: point} of each pointwise operation and number of tokens."""
-    groups: dict[tuple[str, int], dict[str, Point]] = {}
-    for point in select([p for p in found if p.param("family") in POINTWISE]):
-        variants = groups.setdefault((point.param("op"), point.tokens), {})
-        variants[point.param("variant")] = point
-    yield from groups.values()
+def variants_by_shape(found: Sequence[Point]) -> list[dict[str, Point]]:
+    """Return {variant: point} of each pointwise operation and number of tokens."""
+    pointwise = select([p for p in found if p.param("family") in POINTWISE])
+    groups = grouped(pointwise, lambda p: (p.param("op"), p.tokens)).values()
+    return [{point.param("variant"): point for point in same} for same in groups]
 
 
 def fastest(found: Iterable[Point]) -> Point:
@@ -242,17 +238,6 @@ def title(model: str) -> str:
 def model_titles(point: Point) -> list[str]:
     """Return the names of all models that have a linear layer of these sizes."""
     return [title(model) for model in str(point.param("models")).split(", ")]
-
-
-def samples(found: Iterable[Point]) -> Text:
-    """Return on how many samples and processes the medians rest, at least."""
-    rows = [point.row for point in found]
-    processes = min(count(row["processes"]) or 0 for row in rows)
-    return Text(
-        "medians of {n} or more samples in {processes}",
-        n=min(count(row["n"]) or 0 for row in rows),
-        processes=Text("{n} process", "{n} processes", n=processes),
-    )
 
 
 def sized(point: Point) -> Text:
@@ -286,15 +271,29 @@ def roof_levels(
     return tuple(levels[name] for name in roofs if name in levels)
 
 
-RATES = (
-    Column[Point](Text("time"), lambda point: point.time),
-    Column[Point](Text("compute rate"), lambda point: point.flop_rate, "TFLOP/s"),
-    Column[Point](Text("compulsory bytes"), lambda point: point.byte_rate, "GB/s"),
-    Column[Point](Text("of its roof"), lambda point: point.fraction),
-    Column[Point](Text("roof"), lambda point: point.roof or None),
-    Column[Point](Text("counted FLOPs"), lambda point: point.flops_ratio),
-    Column[Point](Text("DRAM bytes"), lambda point: point.bytes_ratio),
-)
 DETAILS = 6
 """Rows of a table of details that a page shows."""
 COUNTED = Text("Counted FLOPs and DRAM bytes are those of ncu over those of the formula.")
+
+
+def rate_table(
+    key: str,
+    heading: Text,
+    columns: Sequence[Column[Point]],
+    rows: Sequence[Point],
+    note: Text = COUNTED,
+    last: Sequence[Column[Point]] = (),
+    preview: int = DETAILS,
+) -> Table[Point]:
+    """Return a table of cases with their time, rates, share of the roof and counters."""
+    rates = (
+        Column[Point](Text("time"), lambda point: point.time),
+        Column[Point](Text("compute rate"), lambda point: point.flop_rate, "TFLOP/s"),
+        Column[Point](Text("compulsory bytes"), lambda point: point.byte_rate, "GB/s"),
+        Column[Point](Text("of its roof"), lambda point: point.fraction),
+        Column[Point](Text("roof"), lambda point: point.roof or None),
+        Column[Point](Text("counted FLOPs"), lambda point: point.flops_ratio),
+        Column[Point](Text("DRAM bytes"), lambda point: point.bytes_ratio),
+    )
+    every = [*columns, *rates, *last]
+    return Table(key, heading, every, rows, note, refs=lambda p: [p.ref], preview=preview)

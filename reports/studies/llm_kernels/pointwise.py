@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 from nsight_prof.parsers.cells import grouped
-from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.cases.sentences import Sentences
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -15,11 +18,12 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     Point,
     fastest,
     of_tokens,
-    samples,
     sized,
     slowdown,
     variants_by_shape,
 )
+
+SENTENCES = Sentences("llm_kernels")
 
 UNEXPLAINED = 1.3
 """A gain this many times larger than that in DRAM bytes has another reason, too."""
@@ -46,11 +50,10 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
     gone = [eager.tokens for eager, graph in pairs if slowdown(eager, graph) < CLEAR]
     refs = tuple(point.ref for pair in small for point in pair)
     gain = Number(median, "x", refs).by(Text("median of {n} ratios", n=len(small)))
-    return Finding(
-        "launch_bound",
-        Text(
-            "Small operations are launch-bound: at {tokens} a CUDA graph makes norms, activations "
-            "and sampling {gain} as fast (median), {operation} {best} ({eager} to {graph}).",
+    return replace(
+        SENTENCES.finding(
+            "launch_bound",
+            (Evidence(Text("operations compared:"), len(small)),),
             tokens=of_tokens(n=fewest),
             gain=gain,
             operation=eager.operation,
@@ -58,19 +61,9 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
             eager=eager.time,
             graph=graph.time,
         ),
-        (
-            Evidence(Text("operations compared:"), len(small)),
-            samples(point for pair in small for point in pair),
-        ),
-        action=Text("Capture decode steps in CUDA graphs."),
         disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(n=min(gone)))
         if gone
         else None,
-        lay_verdict=Text(
-            "Short steps wait for the CPU: recorded once and replayed (CUDA graphs), they are "
-            "{gain} as fast.",
-            gain=gain,
-        ),
     )
 
 
@@ -89,20 +82,12 @@ def fusion(found: Sequence[Point]) -> Finding | None:
     if gains[LISTED:]:
         evidence.append(Evidence(Text("others:"), gains[LISTED:]))
     evidence += [moved for variants in gained[:2] if (moved := _moved(variants))]
-    evidence.append(samples((gained[0]["graph"], gained[0]["compiled-graph"])))
-    return Finding(
+    return SENTENCES.finding(
         "fusion",
-        Text(
-            "Fusing kernels pays at large inputs: torch.compile gains {gains}.",
-            gains=gains[:LISTED],
-        ),
-        tuple(evidence),
-        action=Text("Compile the functions between the matrix products, or use fused kernels."),
-        disproof=Text("It is slower for {operations}.", operations=slower) if slower else None,
-        lay_verdict=Text(
-            "A compiler that merges steps (torch.compile) makes some of them up to {gain} as fast.",
-            gain=_gain(gained[0]),
-        ),
+        evidence,
+        gains=gains[:LISTED],
+        gain=_gain(gained[0]),
+        operations=slower if slower else None,
     )
 
 
@@ -120,20 +105,19 @@ def _moved(variants: Variants) -> Text | None:
     before, after = eager.bytes_ratio.value, fused.bytes_ratio.value
     if not before or not after:
         return None
+    values: dict[str, Value] = {
+        "operation": eager.operation,
+        "eager": eager.bytes_ratio,
+        "fused": fused.bytes_ratio,
+    }
     if _fusion_gain(variants) <= UNEXPLAINED * before / after:
         return Text(
-            "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused",
-            operation=eager.operation,
-            eager=eager.bytes_ratio,
-            fused=fused.bytes_ratio,
+            "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused", **values
         )
-    return Text(
-        "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused, which explains "
-        "only a part of the gain{kernels}",
-        operation=eager.operation,
-        eager=eager.bytes_ratio,
-        fused=fused.bytes_ratio,
+    return SENTENCES.text(
+        "gain_unexplained",
         kernels=Text(" (eager kernels: {kernels})", kernels=eager.kernels) if eager.kernels else "",
+        **values,
     )
 
 
@@ -148,37 +132,19 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
         return None
     worst = max(slower, key=lambda v: slowdown(v["compiled"], v["eager"]))
     gain = statistics.median(slowdown(v["eager"], v["compiled-graph"]) for v in small)
-    return Finding(
+    return SENTENCES.finding(
         "compile_overhead",
-        Text(
-            "Without a CUDA graph torch.compile slows small operations: at {tokens} {slower} of "
-            "{all} take longer than eager ({operation} {compiled} instead of {eager}). In a graph "
-            "they are {gain} as fast as eager (median).",
-            tokens=of_tokens(n=tokens),
-            slower=len(slower),
-            all=len(small),
-            operation=worst["eager"].operation,
-            compiled=worst["compiled"].time,
-            eager=worst["eager"].time,
-            gain=Number(
-                gain, "x", tuple(v[name].ref for v in small for name in ("eager", "compiled-graph"))
-            ).by(Text("median of {n} ratios", n=len(small))),
-        ),
-        (
-            Text(
-                "the compiled {operation} takes {time} in a graph: the rest is the host",
-                operation=worst["eager"].operation,
-                time=worst["compiled-graph"].time,
-            ),
-            Text("each function compiled alone"),
-            samples(variants[name] for variants in small for name in wanted),
-        ),
-        action=Text("Compile with CUDA graphs: {option}.", option=Name('mode="reduce-overhead"')),
-        disproof=Text(
-            "What the host does was not measured: torch checks guards at each call of a compiled "
-            "region, which a whole model pays once per step."
-        ),
-        technical=True,
+        tokens=of_tokens(n=tokens),
+        slower=len(slower),
+        all=len(small),
+        operation=worst["eager"].operation,
+        compiled=worst["compiled"].time,
+        eager=worst["eager"].time,
+        gain=Number(
+            gain, "x", tuple(v[name].ref for v in small for name in ("eager", "compiled-graph"))
+        ).by(Text("median of {n} ratios", n=len(small))),
+        option=Name('mode="reduce-overhead"'),
+        time=worst["compiled-graph"].time,
     )
 
 
@@ -201,50 +167,45 @@ def streaming(found: Sequence[Point]) -> Finding | None:
                 Text("its {n} kernels move, of the compulsory bytes,", n=kernels), point.bytes_ratio
             )
         )
-    return Finding(
-        "roof_distance",
-        Text(
-            "{worst} is farthest from its roof: it reaches {share} of {roof} at {tokens}, where "
-            "{best} reaches {best_share} at its largest size.",
+    return replace(
+        SENTENCES.finding(
+            "roof_distance",
+            evidence,
             worst=point.operation,
             share=point.fraction,
             roof=point.roof,
             tokens=of_tokens(n=point.tokens),
             best=high[1].operation,
             best_share=high[1].fraction,
+            operation=point.operation,
         ),
-        (*evidence, samples((high[1], point))),
-        action=Text("Look for one fused kernel for {operation}.", operation=point.operation),
         gain=Number((1 - low[0]) * point.seconds, "s"),
-        technical=True,
     )
 
 
 def table(found: Sequence[Point]) -> Table[Variants]:
     """Return the variants of norms, activations, gathers and sampling side by side."""
 
-    def time(heading: Text, variant: str) -> Column[Variants]:
-        return Column(heading, lambda row: row[variant].time if variant in row else None)
+    def of(heading: Text, variant: str, cell: Callable[[Point], Number]) -> Column[Variants]:
+        return Column(heading, lambda row: cell(row[variant]) if variant in row else None)
 
-    def moved(row: Variants, variant: str) -> Number | None:
-        return row[variant].bytes_ratio if variant in row else None
-
+    time, moved = attrgetter("time"), attrgetter("bytes_ratio")
     return Table(
         "llm-pointwise",
         Text("Norms, activations, gathers and sampling: the variants"),
         [
             Column(Text("operation"), lambda row: fastest(row.values()).operation),
             Column(Text("tokens"), lambda row: fastest(row.values()).tokens),
-            time(Text("eager"), "eager"),
-            time(Text("CUDA graph"), "graph"),
-            time(Text("compiled"), "compiled"),
-            time(Text("compiled, in a graph"), "compiled-graph"),
+            of(Text("eager"), "eager", time),
+            of(Text("CUDA graph"), "graph", time),
+            of(Text("compiled"), "compiled", time),
+            of(Text("compiled, in a graph"), "compiled-graph", time),
             Column(Text("fastest"), lambda row: fastest(row.values()).byte_rate, "GB/s"),
             Column(Text("of its roof"), lambda row: fastest(row.values()).fraction),
-            Column(Text("DRAM bytes, eager"), lambda row: moved(row, "eager")),
-            Column(Text("DRAM bytes, compiled"), lambda row: moved(row, "compiled")),
+            of(Text("DRAM bytes, eager"), "eager", moved),
+            of(Text("DRAM bytes, compiled"), "compiled", moved),
         ],
-        list(variants_by_shape(found)),
+        variants_by_shape(found),
         note=Text("DRAM bytes: counted under ncu, over the compulsory ones."),
         refs=lambda row: [point.ref for point in row.values()],
         preview=DETAILS,
@@ -268,11 +229,7 @@ def launches_chart(found: Sequence[Point]) -> BarFigure | None:
     if not bars:
         return None
     return BarFigure(
-        name="llm-launches",
-        title="Small inputs: launched by the host, compiled, and in a CUDA graph",
-        subtitle="eager and compiled wait for the host; a graph does not",
-        alt="Time of each operation by variant, few tokens",
-        value_label="us per call",
+        **SENTENCES.chart("llm-launches"),
         bars=bars,
     )
 
@@ -289,11 +246,7 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
     if not bars:
         return None
     return BarFigure(
-        name="llm-fusion",
-        title="Large inputs: one fused kernel against several",
-        subtitle="compulsory bytes over time, both in CUDA graphs",
-        alt="Compulsory bytes per second of eager and compiled functions by operation, many tokens",
-        value_label="GB/s of compulsory bytes",
+        **SENTENCES.chart("llm-fusion"),
         bars=tuple(bars),
     )
 

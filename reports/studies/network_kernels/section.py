@@ -1,55 +1,50 @@
-"""The section of the target network_kernels."""
+"""The section of the target network_kernels, and what its sweeps say."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.cells import Key, grouped, number
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
-from nsight_prof.reports.page import Column, Json, Number, Section, Table, Text, arranged
+from nsight_prof.reports.cases.sentences import Sentences
+from nsight_prof.reports.page import (
+    Column,
+    Evidence,
+    Finding,
+    Json,
+    Number,
+    Section,
+    Table,
+    Text,
+    arranged,
+)
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, spaced
-from nsight_prof.reports.studies.network_kernels import findings, side_by_side, whole
+from nsight_prof.reports.studies.network_kernels import side_by_side, whole
 from nsight_prof.reports.studies.network_kernels.points import (
     FAMILIES,
     FINE,
+    GRAPH,
     TARGET,
     Curve,
     Point,
     curves,
+    pairs,
     points,
 )
+
+SENTENCES = Sentences("network_kernels")
 
 MOST_LINES = 6
 """Curves of a figure: the quickest, the slowest, and evenly spaced ones between."""
 DETAILS = 8
 """Rows of a table of details that a page shows."""
-INTRO = Text(
-    "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear layers and "
-    "attention of vision transformers, each over its sizes; and networks made of them."
-)
-METHOD = (
-    Text(
-        "FLOPs and bytes are closed formulas of the sizes, bytes compulsory: each input read once "
-        "and each output written once. Convolutions: 2 C R S FLOPs an output."
-    ),
-    Text(
-        "Cold: on buffers that the L2 cache has not seen lately. Hot: on the same ones again, as "
-        "an operation finds what the one before left. Both in CUDA graphs; the smallest size also "
-        "as the host launches it."
-    ),
-    Text(
-        "Peak memory is that of the hot cases: inputs, output, weights, and the workspace of the "
-        "kernels."
-    ),
-    Text(
-        "A whole network is predicted by the sum of its operations: activations hot, weights cold "
-        "unless all of them fit the cache."
-    ),
-)
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -65,14 +60,14 @@ def section(run: Run) -> Section | None:
     delays = [fitted for line in cold if (fitted := _delay(line)) is not None]
     conclusions = (
         whole.host_bound(wholes),
-        findings.saturation(found),
-        findings.layout(found),
-        findings.precision(found),
-        findings.recurrence(found),
+        saturation(found),
+        layout(found),
+        precision(found),
+        recurrence(found),
         whole.additivity(wholes),
-        findings.cache(found),
-        findings.distance(found),
-        findings.between_sizes(models),
+        cache(found),
+        distance(found),
+        between_sizes(models),
         side_by_side.finding(pairs),
         oscillation.finding(delays),
     )
@@ -218,3 +213,186 @@ def _numbers(
             for name, model in models
         },
     }
+
+
+CLEAR = 1.1
+"""Times of two cases that differ by less are alike."""
+HALF = 0.5
+USUAL = "channels-last"
+
+
+def _medians(groups: Mapping[Key, Sequence[Point]]) -> dict[Key, Number]:
+    """Return the lower median of the shares of each group, with the case that has it."""
+    found = {}
+    for key, same in groups.items():
+        shares = [point.fraction for point in same if point.fraction.value is not None]
+        shares.sort(key=lambda share: share.value or 0.0)
+        unknown = Number(None, "fraction", missing="no measured roof")
+        found[key] = shares[(len(shares) - 1) // 2] if shares else unknown
+    return found
+
+
+def saturation(found: Sequence[Point]) -> Finding | None:
+    """State which share of their roof convolutions reach at each batch, and from where on half."""
+    points = [p for curve in curves(found) if curve.last.family == "conv" for p in curve.points]
+    usual = (p for p in points if p.layout == USUAL and p.dtype == "bf16")
+    by_batch = sorted(grouped(usual, lambda point: point.batch).items())
+    medians = _medians(dict(by_batch))
+    if len(medians) < 2 or any(share.value is None for share in medians.values()):
+        return None
+    first, last = min(medians), max(medians)
+    enough = [batch for batch, share in medians.items() if (share.value or 0.0) >= HALF]
+    return replace(
+        SENTENCES.finding(
+            "conv_saturation",
+            tuple(
+                Evidence(Text("median share at a batch of {batch}", batch=batch), share)
+                for batch, share in medians.items()
+            ),
+            low=medians[first],
+            first=first,
+            high=medians[last],
+            last=last,
+        ),
+        action=Text("Collect inputs to a batch of {batch} or more.", batch=min(enough))
+        if enough
+        else Text("Raise the batch as far as latency allows."),
+    )
+
+
+def _mean(both: Sequence[tuple[Point, Point]], mean: float) -> Number:
+    """Return the geometric mean of the ratios of pairs of cases."""
+    refs = tuple(point.ref for pair in both for point in pair)
+    return Number(mean, "x", refs).by(Text("geometric mean of {n} ratios", n=len(both)))
+
+
+def layout(found: Sequence[Point]) -> Finding | None:
+    """State what the order of torch's own costs convolutions beside channels-last."""
+    both = [pair for pair in pairs(found, "layout", "channels-first", USUAL)
+            if pair[0].family == "conv"]  # fmt: skip
+    if not both:
+        return None
+    factors = [slow.seconds / fast.seconds for slow, fast in both]
+    slow, fast = max(both, key=lambda pair: pair[0].seconds / pair[1].seconds)
+    mean = statistics.geometric_mean(factors)
+    if mean < CLEAR:
+        return None
+    return replace(
+        SENTENCES.finding(
+            "conv_layout",
+            (Evidence(Text("pairs of cases"), len(both)),),
+            dtype=slow.dtype,
+            mean=_mean(both, mean),
+            most=slow.time.times(fast.time),
+            n=sum(f > CLEAR for f in factors),
+        ),
+        gain=slow.time - fast.time,
+    )
+
+
+def precision(found: Sequence[Point]) -> Finding | None:
+    """State what bf16 gains over FP32 whose products are in TF32."""
+    both = [pair for pair in pairs(found, "dtype", "tf32", "bf16") if pair[0].family == "conv"]
+    if not both:
+        return None
+    factors = [slow.seconds / fast.seconds for slow, fast in both]
+    slow, fast = max(both, key=lambda pair: pair[0].seconds - pair[1].seconds)
+    return replace(
+        SENTENCES.finding(
+            "conv_precision",
+            (Evidence(Text("pairs of cases"), len(both)),),
+            mean=_mean(both, statistics.geometric_mean(factors)),
+            low=Number(min(factors), "x"),
+            high=Number(max(factors), "x"),
+        ),
+        gain=slow.time - fast.time,
+    )
+
+
+def cache(found: Sequence[Point]) -> Finding | None:
+    """State what operations between products gain where their data are still in the L2 cache."""
+    both = [
+        pair for pair in pairs(found, "mode", "cold", "hot")
+        if pair[0].family in ("norm", "elementwise")
+    ]  # fmt: skip
+    quicker = [pair for pair in both if pair[0].seconds > CLEAR * pair[1].seconds]
+    if not quicker:
+        return None
+    cold, hot = max(quicker, key=lambda pair: pair[0].seconds / pair[1].seconds)
+    largest = max(quicker, key=lambda pair: pair[0].bytes)[0]
+    return SENTENCES.finding(
+        "cache_gain",
+        (Evidence(Text("pairs of cases"), len(both)),),
+        factor=cold.time.times(hot.time),
+        size=Number(largest.bytes, "B", (largest.ref,)).by(Text("each operand once")),
+        n=len(quicker),
+    )
+
+
+def recurrence(found: Sequence[Point]) -> Finding | None:
+    """State what a step of an LSTM takes at least, and how little more a larger batch takes."""
+    lines = [c for c in curves(found, hot=True) if c.last.op == "lstm" and len(c.points) > 1]
+    if not lines:
+        return None
+    line = max(lines, key=lambda c: c.last.batch / c.points[0].batch * c.points[0].seconds
+               / c.last.seconds)  # fmt: skip
+    single, many = line.points[0], line.last
+    steps = int(single.param("steps")) * int(single.param("layers"))
+    return SENTENCES.finding(
+        "lstm_steps",
+        (Evidence(Text("share of the roof with the largest batch"), many.fraction),),
+        shape=line.shape,
+        small=single.time,
+        one=single.batch,
+        large=many.time,
+        many=many.batch,
+        step=single.time.per(Number(steps, digits=len(str(steps))), "s"),
+    )
+
+
+def distance(found: Sequence[Point]) -> Finding | None:
+    """State which family is farthest from its roof at its largest sizes."""
+    last = (curve.last for curve in curves(found) if len(curve.points) > 1)
+    of_family = (p for p in last if p.family in FAMILIES and p.variant == GRAPH)
+    medians = _medians(grouped(of_family, lambda point: point.family))
+    known = {family: share for family, share in medians.items() if share.value is not None}
+    if len(known) < 2:
+        return None
+    worst, best = (pick(known, key=lambda f: known[f].value or 0.0) for pick in (min, max))
+    return SENTENCES.finding(
+        "family_roof",
+        tuple(
+            Evidence(Text("median share of {family}", family=FAMILIES[family]), share)
+            for family, share in sorted(known.items(), key=lambda item: -(item[1].value or 0.0))
+        ),
+        worst=FAMILIES[worst],
+        low=known[worst],
+        best=FAMILIES[best],
+        high=known[best],
+        family=FAMILIES[worst],
+    )
+
+
+def between_sizes(models: Sequence[tuple[str, KernelModel]]) -> Finding | None:
+    """State how far models lie from sizes that were left out of them."""
+    held_out = [case for _, model in models for case in model.held_out]
+    groups = [[abs(c.error) for c in held_out if c.known_shape is known] for known in (True, False)]
+    if not all(groups):
+        return None
+    known, unknown = (Number(statistics.fmean(group), "fraction") for group in groups)
+    return SENTENCES.finding(
+        "between_sizes",
+        tuple(
+            Text(
+                "{what}: {n} cases, 90th percentile {p90}",
+                what=words,
+                n=len(group),
+                p90=Number(statistics.quantiles(group, n=10)[-1], "fraction"),
+            )
+            for words, group in zip(
+                (Text("batches left out"), Text("shapes left out")), groups, strict=True
+            )
+        ),
+        known=known,
+        other=unknown,
+    )

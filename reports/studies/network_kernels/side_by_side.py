@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.studies.network_kernels.points import Point
+
+SENTENCES = Sentences("network_kernels")
 
 FAMILY = "side-by-side"
 ALONE, IN_TURN, TOGETHER = "alone", "in-turn", "together"
@@ -109,39 +112,26 @@ def finding(pairs: Sequence[Pair]) -> Finding | None:
     best = max(pairs, key=lambda pair: pair.in_turn.seconds / pair.together.seconds)
     worst = max(pairs, key=lambda pair: abs(pair.error.value or 0.0))
     mean = sum(abs(pair.error.value or 0.0) for pair in pairs) / len(pairs)
-    return Finding(
-        "side_by_side",
-        Text(
-            "Kernels that leave SMs or pipes idle can share them: {pair} take {together} on two "
-            "streams, {in_turn} one after the other.",
+    return replace(
+        SENTENCES.finding(
+            "side_by_side",
+            (
+                SENTENCES.text(
+                    "pair_model",
+                    n=len(pairs),
+                    mean=Number(mean, "fraction"),
+                    worst=worst.name,
+                    error=worst.error,
+                ),
+                Evidence(Text("gain of the pair"), best.in_turn.time.times(best.together.time)),
+            ),
             pair=best.name,
             together=best.together.time,
             in_turn=best.in_turn.time,
+            n=sum(pair.together.seconds > CLEAR * pair.in_turn.seconds for pair in pairs),
+            all=len(pairs),
         ),
-        (
-            Text(
-                "the longest of either alone, of the work of both at the highest rates, and of "
-                "their slots predicts {n} pairs to within {mean} on average; farthest off is "
-                "{worst} ({error})",
-                n=len(pairs),
-                mean=Number(mean, "fraction"),
-                worst=worst.name,
-                error=worst.error,
-            ),
-            Evidence(Text("gain of the pair"), best.in_turn.time.times(best.together.time)),
-            Text(
-                "{n} of {all} pairs take longer on two streams than one after the other",
-                n=sum(pair.together.seconds > CLEAR * pair.in_turn.seconds for pair in pairs),
-                all=len(pairs),
-            ),
-        ),
-        action=Text("Put independent kernels of small grids on streams of their own."),
         gain=best.in_turn.time - best.together.time,
-        disproof=Text(
-            "Kernels of one resource each, made for this; those of libraries also compete for "
-            "shared memory, registers and L2, which no pair here does."
-        ),
-        technical=True,
     )
 
 
@@ -161,10 +151,7 @@ def table(pairs: Sequence[Pair]) -> Table[Pair]:
             Column(Text("off by"), lambda row: row.error),
         ],
         pairs,
-        note=Text(
-            "Wide keeps the FMA pipe of an SM busy with one block, narrow a quarter of it, copy "
-            "moves data through DRAM. Predicted from the kernels alone: nothing is fitted to pairs."
-        ),
+        note=SENTENCES.note("network-side-by-side"),
         refs=lambda row: [row.together.ref],
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.errors import UsageError
@@ -11,6 +11,7 @@ from nsight_prof.parsers.operations.models import NetworkKernels, network_kernel
 from nsight_prof.parsers.operations.networks import bundled_networks, network_time, read_network
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Series
 from nsight_prof.reports.studies.network_kernels.points import (
@@ -20,6 +21,8 @@ from nsight_prof.reports.studies.network_kernels.points import (
     NETWORK,
     Point,
 )
+
+SENTENCES = Sentences("network_kernels")
 
 CLEAR = 1.1
 """Times of two cases that differ by less are alike."""
@@ -96,27 +99,25 @@ def host_bound(found: Sequence[Whole]) -> Finding | None:
         return None
     eager, graph = max(slow, key=lambda pair: pair[0].seconds / pair[1].seconds)
     largest = max(slow, key=lambda pair: pair[0].batch)[0]
-    return Finding(
-        "network_host_bound",
-        Text(
-            "Small batches wait for the host: {network} with a batch of {batch} takes {eager}, in "
-            "a CUDA graph {graph} ({gain} as fast).",
+    return replace(
+        SENTENCES.finding(
+            "network_host_bound",
+            (
+                Text(
+                    "{n} of {all} measured networks and batches gain more than a tenth",
+                    n=len(slow),
+                    all=len(gains),
+                ),
+                Text("the largest: {network}, {batch}", network=largest.op, batch=largest.batch),
+            ),
             network=eager.op,
             batch=eager.batch,
             eager=eager.time,
             graph=graph.time,
             gain=eager.time.times(graph.time),
         ),
-        (
-            Text(
-                "{n} of {all} measured networks and batches gain more than a tenth",
-                n=len(slow), all=len(gains),
-            ),
-            Text("the largest: {network}, {batch}", network=largest.op, batch=largest.batch),
-        ),
-        action=Text("Replay a CUDA graph, or raise the batch until the GPU takes longer."),
         gain=eager.time - graph.time,
-    )  # fmt: skip
+    )
 
 
 def additivity(found: Sequence[Whole]) -> Finding | None:
@@ -126,26 +127,16 @@ def additivity(found: Sequence[Whole]) -> Finding | None:
         return None
     errors = [w.predicted / w.point.seconds - 1 for w in known_sums if w.predicted is not None]
     worst = max(known_sums, key=lambda w: abs(w.error.value or 0.0))
-    return Finding(
+    return SENTENCES.finding(
         "network_sum",
-        Text(
-            "Operations add up to the network to within {mape} on average in CUDA graphs; farthest "
-            "off is {network} with a batch of {batch} ({error}).",
-            mape=Number(sum(map(abs, errors)) / len(errors), "fraction"),
-            network=worst.point.op,
-            batch=worst.point.batch,
-            error=worst.error,
-        ),
         (
             Evidence(Text("networks and batches"), len(known_sums)),
             Evidence(Text("bias"), Number(sum(errors) / len(errors), "fraction")),
-            Text("no time of a whole network is in any model of an operation"),
         ),
-        disproof=Text(
-            "Activations are taken to be in the cache where they fit and weights to come from "
-            "DRAM; a network whose branches run at the same time takes less than the sum."
-        ),
-        technical=True,
+        mape=Number(sum(map(abs, errors)) / len(errors), "fraction"),
+        network=worst.point.op,
+        batch=worst.point.batch,
+        error=worst.error,
     )
 
 
@@ -186,13 +177,8 @@ def chart(found: Sequence[Whole]) -> LineFigure | None:
     if not series:
         return None
     return LineFigure(
-        "network-wholes",
-        "Networks as a whole, and the sum of their operations",
-        "Lines: time of a pass over the batch, measured, and added up from measured operations",
-        "Batch",
-        "ms per pass",
-        tuple(series),
+        **SENTENCES.chart("network-wholes"),
+        series=tuple(series),
         x_log=True,
         y_log=True,
-        subtitle="In CUDA graphs. Dashed: predicted from the operations of this run.",
     )

@@ -1,17 +1,34 @@
-"""Figures of the measured roofs, the sweeps around them, and what the L2 holds."""
+"""Figures and tables of the measured roofs, the sweeps around them, and what the L2 holds."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from nsight_prof.parsers.build.roofline import LEVELS, roof_label
-from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.roofs.confirm import MOVED
-from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import data_pairs, ratio, shape_text, slowdown
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Word
+from nsight_prof.reports.cases.sentences import Sentences
+from nsight_prof.reports.page import (
+    Column,
+    Document,
+    Evidence,
+    Finding,
+    Link,
+    Name,
+    Number,
+    Ref,
+    Table,
+    Text,
+    Value,
+    Word,
+)
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
@@ -26,6 +43,8 @@ from nsight_prof.reports.page.charts import (
 )
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.values import Words
+
+SENTENCES = Sentences("roofline")
 
 GIGA = 1e9
 SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
@@ -59,12 +78,8 @@ def latency_sweep(rows: Sequence[Row], l2_bytes: float) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "latency",
-        "Latency of a dependent load against the bytes it wanders over",
-        "Line: cycles of one load by footprint, a step at the capacity of each level",
-        "Footprint",
-        "Latency (cycles)",
-        curves,
+        **SENTENCES.chart("latency"),
+        series=curves,
         x_log=True,
         marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
         x_bytes=True,
@@ -81,15 +96,9 @@ def stride_sweep(rows: Sequence[Row]) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "strides",
-        "What a stride costs inside of an SM",
-        "Lines: bytes per clock and SM of L1 and shared memory, falling as the stride grows",
-        "Stride of neighbouring threads (words of 4 B)",
-        "Useful bytes per clock and SM",
-        curves,
+        **SENTENCES.chart("strides"),
+        series=curves,
         x_log=True,
-        subtitle="Neighbouring threads read words that lie this far apart: banks of shared memory "
-        "conflict, and the L1 fetches sectors of which little is used.",
     )
 
 
@@ -103,12 +112,8 @@ def host_sweep(rows: Sequence[Row]) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "host-transfers",
-        "Transfers between host and device against their size",
-        "Lines: bandwidth of host to device and device to host copies by size",
-        "Bytes of one copy",
-        "Bandwidth (GB/s)",
-        curves,
+        **SENTENCES.chart("host-transfers"),
+        series=curves,
         x_log=True,
         x_bytes=True,
     )
@@ -174,17 +179,11 @@ def l2_chart(
         if points:
             leaks.append(series(name, points))
     return LineFigure(
-        "l2-size",
-        "L2 bandwidth against the bytes that are used again and again",
-        "Lines: bandwidth by footprint, high while it fits into the L2, then falling to DRAM's; "
-        "and the fraction that DRAM served by counters",
-        "Footprint",
+        **SENTENCES.chart("l2-size"),
         x_log=True,
         marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
         x_bytes=True,
         panels=(rates, Panel("From DRAM (% of L2 bytes)", tuple(leaks))) if leaks else (rates,),
-        subtitle="The best launch shape at each footprint; bands are 95 % intervals. Footprints "
-        "whose bytes did not all come to the L2, by its counters, are left out.",
     )
 
 
@@ -211,59 +210,31 @@ def l2_finding(rows: Sequence[Row], l2_bytes: float) -> Finding | None:
         return None
     capacities = {name: size for name, sweep in lines.items() if (size := _capacity(sweep))}
     fit = min(capacities.values(), default=max(fast))
-    values = {
-        "l2": Number(l2_bytes, "iB"),
-        "large": Number(largest, "iB"),
-        "left": Number(slowest, "B/s"),
-        "best": Number(best, "B/s"),
-    }
     evidence: list[Evidence | Text] = [
         Evidence(Text("footprints from {low}:", low=Number(longest[0][0], "iB")), len(longest))
     ]
     if capacities:
-        verdict = Text(
-            "The L2 holds footprints of up to {sizes}, of its {l2}; at {large} {left} are left of "
-            "{best}.",
-            sizes=[
-                Text("{size} ({pattern})", size=Number(size, "iB"), pattern=Word(name))
-                for name, size in sorted(capacities.items())
-            ],
-            **values,
-        )
-        evidence.append(
-            Text(
-                "by counters: DRAM serves at most {leak} of the bytes up to there",
-                leak=Number(LEAK, "fraction"),
-            )
-        )
+        evidence.append(SENTENCES.text("by_counters", leak=Number(LEAK, "fraction")))
     else:
-        verdict = Text(
-            "The L2 serves reads at {speed} of its speed or more up to {fit} of its {l2}; at "
-            "{large} {left} are left of {best}.",
-            speed=Number(FULL_SPEED, "fraction"),
-            fit=Number(fit, "iB"),
-            **values,
-        )
         evidence.append(Text("by bandwidth alone, without counters"))
     if len(capacities) > 1:
-        evidence.append(
-            Text("data that all SMs read take more room: each partition of the L2 keeps a copy")
-        )
-    return Finding(
+        evidence.append(SENTENCES.text("copies"))
+    sizes = [
+        Text("{size} ({pattern})", size=Number(size, "iB"), pattern=Word(name))
+        for name, size in sorted(capacities.items())
+    ]
+    return SENTENCES.finding(
         "l2_capacity",
-        verdict,
-        tuple(evidence),
-        action=Text(
-            "Tile the work so that data used again stays below {fit}.", fit=Number(fit, "iB")
-        ),
-        disproof=Text("DRAM bytes, by counters, that do not rise beyond these footprints."),
-        lay_verdict=Text(
-            "Data that are used again come faster from its cache while they are at most {size}; at "
-            "{large} {part} of that speed is lost.",
-            size=Number(fit, "iB"),
-            large=Number(largest, "iB"),
-            part=Number(1 - slowest / best, "fraction"),
-        ),
+        evidence,
+        sizes=sizes or None,
+        speed=None if sizes else Number(FULL_SPEED, "fraction"),
+        fit=Number(fit, "iB"),
+        l2=Number(l2_bytes, "iB"),
+        large=Number(largest, "iB"),
+        left=Number(slowest, "B/s"),
+        best=Number(best, "B/s"),
+        size=Number(fit, "iB"),
+        part=Number(1 - slowest / best, "fraction"),
     )
 
 
@@ -277,7 +248,7 @@ def _capacity(sweep: Sweep) -> float | None:
     return None
 
 
-DIGITS = 3
+SHOWN = 3
 
 
 def charts(
@@ -305,15 +276,11 @@ def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:
         return None
     title = "Measured roofline"
     return RooflineFigure(
-        "roofline-measured",
-        title,
-        "Roofline: measured bandwidths as slopes, measured peaks as level lines",
-        RooflinePanel(
+        **SENTENCES.chart("roofline-measured"),
+        title=title,
+        panel=RooflinePanel(
             "measured", title, tuple(memory), tuple(compute), ridges(memory, compute), ()
         ),
-        subtitle="A slope is the bandwidth of a memory level, a level line the peak of a pipe, "
-        "each as measured. Diamonds are ridge points: left of one the level limits, right of it "
-        "the pipe.",
     )
 
 
@@ -329,14 +296,7 @@ def _memory(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
         for roof in roofs
         if roof.key in MEMORY and roof.unit == "B/s"
     ]
-    return BarFigure(
-        "memory-roofs",
-        "Bandwidth of each memory level and access pattern",
-        "Bars: measured bandwidth of DRAM, L2, L1 and shared memory by kind of access",
-        "Bandwidth (TB/s)",
-        tuple(bars),
-        subtitle="The best launch shape of each. Lines at the ends are 95 % intervals.",
-    ) if bars else None  # fmt: skip
+    return BarFigure(**SENTENCES.chart("memory-roofs"), bars=tuple(bars)) if bars else None
 
 
 def _bar(label: str, group: str, roof: MeasuredRoof, words: Words) -> Bar:
@@ -345,21 +305,21 @@ def _bar(label: str, group: str, roof: MeasuredRoof, words: Words) -> Bar:
 
 
 def _value(roof: MeasuredRoof) -> str:
-    return quantity(roof.value, roof.unit, DIGITS)
+    return quantity(roof.value, roof.unit, SHOWN)
 
 
 def _with_fraction(roof: MeasuredRoof) -> Words:
     if known(roof.of_datasheet) is not None:
-        share = quantity(roof.of_datasheet, "fraction", DIGITS)
+        share = quantity(roof.of_datasheet, "fraction", SHOWN)
         return Text("{value}, {share} of datasheet", value=_value(roof), share=share)
     if known(roof.of_counters) is not None:
-        share = quantity(roof.of_counters, "fraction", DIGITS)
+        share = quantity(roof.of_counters, "fraction", SHOWN)
         return Text("{value}, {share} of the counters' peak", value=_value(roof), share=share)
     return _value(roof)
 
 
 def _clock(hertz: float) -> Words:
-    return quantity(hertz, "Hz", DIGITS) if known(hertz) is not None else Text("an unknown clock")
+    return quantity(hertz, "Hz", SHOWN) if known(hertz) is not None else Text("an unknown clock")
 
 
 def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
@@ -376,29 +336,21 @@ def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
         if burst.kind in ("burst", "fma") and burst.case and (burst.key, burst.dtype) in steady
         for group, roof in (("burst", burst), ("steady", steady[burst.key, burst.dtype]))
     ]
-    return BarFigure(
-        "burst-steady",
-        "What lasting load costs: bursts against steady load",
-        "Bars: FLOP/s of each pipe in bursts and under steady load",
-        "Throughput (TFLOP/s)",
-        tuple(bars),
-        subtitle="Burst: the first 20 ms after a pause (FP16 to FP64: short samples). Steady: "
-        "after 2 s of load. Behind each bar: the SM clock.",
-    ) if bars else None  # fmt: skip
+    return BarFigure(**SENTENCES.chart("burst-steady"), bars=tuple(bars)) if bars else None
 
 
 def _data(rows: Sequence[Row]) -> BarFigure | None:
     """Return bars of the throughput on zeros, 100 % being that on random data."""
     pairs = sorted(data_pairs(rows), key=lambda pair: -slowdown(pair))
-    return BarFigure(
-        "zeros",
-        "What data cost: zeros against random data",
-        "Bars: throughput on zeros in per cent of that on random data",
-        "Throughput on zeros (% of that on random data)",
-        tuple(_data_bar(pair) for pair in pairs),
-        levels=((100.0, "random data"),),
-        subtitle="Zeros flip no bits: they draw less power and leave a higher clock.",
-    ) if pairs else None  # fmt: skip
+    return (
+        BarFigure(
+            **SENTENCES.chart("zeros"),
+            bars=tuple(_data_bar(pair) for pair in pairs),
+            levels=((100.0, "random data"),),
+        )
+        if pairs
+        else None
+    )
 
 
 def _data_bar(pair: tuple[Row, Row]) -> Bar:
@@ -412,5 +364,209 @@ def _data_bar(pair: tuple[Row, Row]) -> Bar:
     return Bar(
         name,
         100 * speed,
-        text=Text("{share}, {clocks}", share=quantity(speed, "fraction", DIGITS), clocks=clocks),
+        text=Text("{share}, {clocks}", share=quantity(speed, "fraction", SHOWN), clocks=clocks),
+    )
+
+
+DIGITS = 4
+"""Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
+VERDICTS = {True: Text("confirmed"), False: Text("contradicted"), None: Text("not confirmed")}
+NOTE = SENTENCES.text("note")
+
+
+@dataclass(frozen=True)
+class PipeRidges:
+    """The measured ridge points of one pipe and input type, FLOP per byte of each level."""
+
+    pipe: str
+    dtype: str
+    intensity: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        """The pipe: "FP32", "Tensor bf16"."""
+        return roof_label(self.pipe, self.dtype)
+
+    @property
+    def ref(self) -> Ref:
+        """Its row in the table of ridge points."""
+        return Ref("ridge_points", self.label, "intensity")
+
+    def at(self, level: str) -> Number:
+        """Return the ridge point against a memory level."""
+        ridge = Number(self.intensity.get(level, math.nan), "FLOP/B", (self.ref,))
+        return ridge.by(Text("its peak / bandwidth of {level}", level=level.upper()))
+
+
+def ridge_points(run: Run) -> list[PipeRidges]:
+    """Return the ridge points of measured roofs, one entry per pipe and input type."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in records(run.ridge_points):
+        if text(row["source"]) == "measured":
+            levels = found.setdefault((text(row["pipe"]), text(row["dtype"])), {})
+            levels[text(row["level"])] = number(row["intensity"])
+    return [PipeRidges(*pipe, levels) for pipe, levels in found.items()]
+
+
+def tables(
+    roofs: Sequence[MeasuredRoof], tried: Sequence[Search], ridges: Sequence[PipeRidges]
+) -> list[Table[Any]]:
+    """Return the tables, some without rows."""
+    arithmetic = [roof for roof in roofs if roof.key in ARITHMETIC]
+    memory = [roof for roof in roofs if roof.key in MEMORY and roof.unit == "B/s"]
+    latencies = [roof for roof in roofs if roof.key in MEMORY and roof.unit == "s"]
+    return [
+        _rates(
+            "arithmetic",
+            Text("Measured roofs: arithmetic"),
+            Text("FLOP per clock and SM"),
+            arithmetic,
+        ),
+        _rates("memory", Text("Measured roofs: memory"), Text("B per clock and SM"), memory),
+        _times([*latencies, *(roof for roof in roofs if roof.key == "host")]),
+        _ridges(ridges),
+        _probes([r for r in roofs if r.unit != "cycles" and r.key != "host"], tried),
+    ]
+
+
+def _rates(
+    key: str, title: Text, per_clock: Text, roofs: Sequence[MeasuredRoof]
+) -> Table[MeasuredRoof]:
+    return Table(
+        f"roofline-{key}",
+        title,
+        [
+            Column(Text("Roof"), lambda roof: f"{roof.name}{' *' if roof.is_ceiling else ''}"),
+            Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
+            Column(per_clock, lambda roof: _if_known(roof.per_clock_sm, ""), digits=DIGITS),
+            Column(Text("SM clock"), lambda roof: roof.clock if roof.per_clock_sm > 0 else None),
+            Column(Text("Of the counters' peak"), lambda r: _if_known(r.of_counters, "fraction")),
+            Column(Text("Of the datasheet"), lambda r: _if_known(r.of_datasheet, "fraction")),
+            Column(Text("Counters"), _counters_of),
+            Column(Text("Samples"), lambda roof: roof.samples),
+            Column(Text("Reached by"), _reached_by),
+        ],
+        roofs,
+        note=NOTE if key == "arithmetic" else None,
+        refs=lambda roof: [roof.ref],
+    )
+
+
+def _counters_of(roof: MeasuredRoof) -> Link:
+    """Return whether counters confirm a roof, which leads to what they counted."""
+    return Link(VERDICTS[roof.accepted], roof.probe.anchor)
+
+
+def _counted(roof: MeasuredRoof) -> tuple[str, Number, Number | None]:
+    """Return the column of table `bench` that a roof is judged by, its value of a call, the work's.
+
+    A dependent load is judged by its accesses, which are no bytes.
+    """
+    column, work, unit = "counted_flops", "flops", "FLOP"
+    if roof.key in MEMORY:
+        level = {"shared": "shared_memory"}.get(roof.key, roof.key)
+        of_dram = "dram_read_bytes" if roof.key == "dram" and roof.kind == "latency" else ""
+        column, work, unit = of_dram or f"{level}_bytes", "bytes", "B"
+    ref = (Ref("bench", text(roof.case.get("case_id")), column),)
+    calls = Number(known(roof.case.get("counted_calls")))
+    counted = Number(known(roof.case.get(column)), unit, ref).per(calls, unit)
+    done = None if roof.kind == "latency" else Number(known(roof.case.get(work)), unit)
+    return column, counted, done
+
+
+def _if_known(value: float, unit: str) -> Number | None:
+    return None if math.isnan(value) else Number(value, unit)
+
+
+def _reached_by(roof: MeasuredRoof) -> Value | None:
+    if roof.candidates > 1:
+        return Text("{shape}, best of {n}", shape=roof.shape, n=roof.candidates)
+    return roof.shape or None
+
+
+def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
+    def cycles(roof: MeasuredRoof) -> Number | None:
+        return Number(number(roof.case.get("latency_cycles"))) if roof.kind == "latency" else None
+
+    return Table(
+        "roofline-latency",
+        Text("Latency of one dependent load (pointer chase), transfers and launches"),
+        [
+            Column(Text("What"), lambda roof: roof.name),
+            Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
+            Column(Text("Cycles"), cycles, digits=DIGITS),
+            Column(Text("SM clock"), lambda roof: roof.clock if roof.kind == "latency" else None),
+            Column(
+                Text("Counters"),
+                lambda roof: None if roof.key == "host" else _counters_of(roof),
+            ),
+            Column(Text("Samples"), lambda roof: roof.samples),
+            Column(Text("Reached by"), lambda roof: roof.shape or None),
+        ],
+        roofs,
+        refs=lambda roof: [roof.ref],
+    )
+
+
+def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
+    def at_level(level: str) -> Column[PipeRidges]:
+        heading = Text("against {level}", level=roof_label(level))
+        return Column(heading, lambda pipe: pipe.at(level), "FLOP/B")
+
+    levels = [level for level in MEMORY if any(level in pipe.intensity for pipe in ridges)]
+    return Table(
+        "roofline-ridges",
+        Text("Ridge points"),
+        [Column[PipeRidges](Text("Pipe"), lambda pipe: pipe.label), *map(at_level, levels)],
+        ridges,
+        note=SENTENCES.note("roofline-ridges"),
+        refs=lambda pipe: [pipe.ref],
+    )
+
+
+def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[MeasuredRoof]:
+    """Return what the counters showed of each probe and what launch shapes lose, doubtful first."""
+    searches = {search.roof.name: search for search in tried}
+
+    def rank(roof: MeasuredRoof) -> tuple[int, float]:
+        search = searches.get(roof.name)
+        trust = {False: 0, None: 1, True: 2}[roof.accepted]
+        return trust, search.slowest_fraction if search else math.inf
+
+    def of_search(cell: Any) -> Any:
+        return lambda roof: cell(searches[roof.name]) if roof.name in searches else None
+
+    return Table(
+        "roofline-probes",
+        Text("How far to trust each roof: what the counters showed, and the launch shapes tried"),
+        [
+            Column(Text("Roof"), lambda roof: roof.name),
+            Column(Text("Case"), lambda roof: text(roof.case.get("case_id")) or None),
+            Column(Text("Counters"), lambda roof: VERDICTS[roof.accepted]),
+            Column(Text("What they showed"), lambda roof: roof.reason or None),
+            Column(Text("Counted, per call"), lambda roof: _counted(roof)[1], digits=DIGITS),
+            Column(Text("Work of a call"), lambda roof: _counted(roof)[2], digits=DIGITS),
+            Column(Text("Column"), lambda roof: Name(_counted(roof)[0])),
+            Column(Text("Shapes"), of_search(lambda search: len(search.rates))),
+            Column(
+                Text("Median shape reaches"),
+                of_search(lambda search: Number(search.median_fraction, "fraction")),
+            ),
+            Column(
+                Text("Slowest reaches"),
+                of_search(lambda search: Number(search.slowest_fraction, "fraction")),
+            ),
+            Column(
+                Text("Slowest shape"),
+                of_search(
+                    lambda search: (
+                        shape_text(search.slowest["params"]) or text(search.slowest["name"])
+                    )
+                ),
+            ),
+        ],
+        sorted(roofs, key=rank),
+        note=SENTENCES.text("probes", bench=Document("bench.csv", "tables/bench.csv")),
+        refs=lambda roof: [roof.probe],
+        folded=True,
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MeasuredRoof, Search, find
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Link, Number, Text, Value, Verbatim
-from nsight_prof.reports.studies.roofline.charts import l2_finding
-from nsight_prof.reports.studies.roofline.tables import DIGITS, PipeRidges
+from nsight_prof.reports.studies.roofline.charts import DIGITS, PipeRidges, l2_finding
+
+SENTENCES = Sentences("roofline")
 
 NEGLIGIBLE = 0.01
 """Loss under lasting load that is no news."""
@@ -47,31 +49,17 @@ def _dram(measured: Measured) -> Finding | None:
     roof = read or write
     if roof is None:
         return None
-    promised, rate = Number(roof.of_datasheet, "fraction"), roof.number
+    promised = Number(roof.of_datasheet, "fraction")
     of = Text(", {part} of what its maker promises", part=promised) if promised.value else ""
-    return Finding(
-        "dram_bandwidth",
-        Text(
-            "DRAM reads reach {rate}{of}{writes}.",
-            rate=roof.number,
-            of=_of_datasheet(roof),
-            writes=Text(", writes {rate}", rate=write.number) if write else "",
-        )
-        if read
-        else Text("DRAM writes reach {rate}{of}.", rate=roof.number, of=_of_datasheet(roof)),
+    found = SENTENCES.finding(
+        "dram_bandwidth" if read else "dram_bandwidth/writes",
         (*_evidence(roof), *_confirmation(roof)),
-        action=Text(
-            "Compare each kernel with its floor: the bytes that it must move over the rate of DRAM "
-            "reads."
-        ),
-        disproof=Text(
-            "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
-            "would disprove it."
-        ),
-        lay_verdict=Text("This GPU reads its memory at {rate}{of}.", rate=rate, of=of)
-        if read
-        else Text("This GPU writes its memory at {rate}{of}.", rate=rate, of=of),
+        rate=roof.number,
+        of=_of_datasheet(roof),
+        writes=None if not read else Text(", writes {rate}", rate=write.number) if write else "",
     )
+    lay_verdict = SENTENCES.text("reads" if read else "writes", rate=roof.number, of=of)
+    return replace(found, lay_verdict=lay_verdict)
 
 
 def _tensor(measured: Measured) -> Finding | None:
@@ -86,33 +74,18 @@ def _tensor(measured: Measured) -> Finding | None:
         Text("{dtype} {rate}{of}", dtype=roof.dtype, rate=roof.number, of=_of_sheet(roof))
         for roof in bursts
     ]
-    return Finding(
+    lasting: Value = ""
+    if steady:
+        lasting = Text(", and at {rate} when the load lasts", rate=steady.number.at_digits(3))
+    faster = eight_bit is not None and eight_bit is not usual
+    return SENTENCES.finding(
         "tensor_peaks",
-        Text(
-            "Large matrix products reach {rates} in bursts on random data (in brackets: of the "
-            "datasheet).",
-            rates=rates,
-        ),
         (*_evidence(usual), *_confirmation(usual)),
-        action=Text(
-            "Use fp8 where accuracy allows: it is {times} as fast as {dtype}.",
-            times=eight_bit.number.times(usual.number),
-            dtype=usual.dtype,
-        )
-        if eight_bit is not None and eight_bit is not usual
-        else None,
-        disproof=Text(
-            "The products are those of libraries, int8 of Triton where it is faster. A faster "
-            "library or shape on the same data at the same clock would disprove it."
-        ),
-        lay_verdict=Text(
-            "It multiplies matrices ({dtype}) at up to {rate}{lasting}.",
-            dtype=usual.dtype,
-            rate=usual.number.at_digits(3),
-            lasting=Text(", and at {rate} when the load lasts", rate=steady.number.at_digits(3))
-            if steady
-            else "",
-        ),
+        rates=rates,
+        dtype=usual.dtype,
+        times=eight_bit.number.times(usual.number) if eight_bit and faster else None,
+        rate=usual.number.at_digits(3),
+        lasting=lasting,
     )
 
 
@@ -124,25 +97,14 @@ def _ridges(measured: Measured) -> Finding | None:
     if tensor is None:
         return None
     ridge = tensor.at("dram")
-    return Finding(
+    return SENTENCES.finding(
         "ridge_points",
-        Text(
-            "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic"
-            "{vector}.",
-            ridge=ridge,
-            vector=Text(", FP32 code without them below {ridge}", ridge=vector.at("dram"))
-            if vector
-            else "",
-        ),
         (Evidence(Text("against L2:"), tensor.at("l2")),) if "l2" in tensor.intensity else (),
-        action=Text(
-            "Below the ridge point move fewer bytes: fuse kernels, keep data in L2, store narrower "
-            "types. A product with bf16 weights does about M FLOP per byte, so batch at least "
-            "{rows} rows before arithmetic is what to tune.",
-            rows=Number(ridge.value, "", ridge.refs, formula=ridge.formula),
-        ),
-        disproof=Text("Burst roofs; under lasting load the ridge points move down with the clock."),
-        technical=True,
+        ridge=ridge,
+        vector=Text(", FP32 code without them below {ridge}", ridge=vector.at("dram"))
+        if vector
+        else "",
+        rows=Number(ridge.value, "", ridge.refs, formula=ridge.formula),
     )
 
 
@@ -166,22 +128,13 @@ def _trust(measured: Measured) -> Finding | None:
     ]
     if doubtful:
         evidence.append(Evidence(Text("not confirmed:"), doubtful))
-    return Finding(
+    return SENTENCES.finding(
         "roofs_to_trust",
-        Text(
-            "Trust the measured roofs rather than the datasheet: counters confirm {confirmed} of "
-            "{all}, while {lowest} reaches {part} of its datasheet peak.",
-            confirmed=len(confirmed),
-            all=len(judged),
-            lowest=lowest.label,
-            part=Number(lowest.of_datasheet, "fraction", (lowest.ref,)),
-        ),
-        tuple(evidence),
-        action=Text(
-            "Hold a kernel that runs alone against the burst roof, one of a busy GPU against the "
-            "steady roof; quote either with its SM clock."
-        ),
-        technical=True,
+        evidence,
+        confirmed=len(confirmed),
+        all=len(judged),
+        lowest=lowest.label,
+        part=Number(lowest.of_datasheet, "fraction", (lowest.ref,)),
     )
 
 
@@ -206,37 +159,21 @@ def _steady(measured: Measured) -> Finding | None:
         )
     ]
     if change > -NEGLIGIBLE:
-        return Finding(
-            "steady_load",
-            Text(
-                "Lasting load costs no pipe more than {loss}.",
-                loss=Number(max(-change, 0.0), "fraction"),
-            ),
-            tuple(evidence),
-            technical=True,
+        return SENTENCES.finding(
+            "steady_load/steady",
+            evidence,
+            loss=Number(max(-change, 0.0), "fraction"),
         )
-    return Finding(
+    return SENTENCES.finding(
         "steady_load",
-        Text(
-            "Lasting load costs up to {loss}: {roof} falls from {burst} to {steady} as the SM "
-            "clock drops from {high} to {low}.",
-            loss=Number(-change, "fraction"),
-            roof=steady.label,
-            burst=burst.number,
-            steady=steady.number,
-            high=burst.clock.at_digits(3),
-            low=steady.clock.at_digits(3),
-        ),
         (*evidence, *_throttled(steady)),
-        action=Text(
-            "Compare runs at the same clock, and expect the steady roof from any job longer than a "
-            "few seconds."
-        ),
-        lay_verdict=Text(
-            "When the load lasts, its fastest arithmetic slows down by up to {part}, because it "
-            "reaches its power limit.",
-            part=Number(-change, "fraction"),
-        ),
+        loss=Number(-change, "fraction"),
+        roof=steady.label,
+        burst=burst.number,
+        steady=steady.number,
+        high=burst.clock.at_digits(3),
+        low=steady.clock.at_digits(3),
+        part=Number(-change, "fraction"),
     )
 
 
@@ -260,26 +197,17 @@ def _mixing(measured: Measured) -> Finding | None:
         Text("1 - {a} / {b}", a=copy.number.at_digits(4), b=read.number.at_digits(4))
     )
     similar = [measured.find("dram", kind) for kind in ("memcpy", "scale", "triad")]
-    return Finding(
+    return SENTENCES.finding(
         "copy_bandwidth",
-        Text(
-            "Reading and writing at once, as a copy does, costs DRAM {loss} of its bandwidth: a "
-            "copy moves {copy}, reads alone {read}.",
-            loss=loss,
-            copy=copy.number,
-            read=read.number,
-        ),
         tuple(
             Evidence(Text("{roof}:", roof=roof.name), roof.number.at_digits(DIGITS))
             for roof in (copy, *similar)
             if roof is not None
         ),
-        action=Text(
-            "Hold copy-like kernels (elementwise, transpose) against the copy roof. Other mixes "
-            "cost less or more, by how long each direction lasts: prof run memory-patterns "
-            "measures them."
-        ),
-        lay_verdict=Text("Programs that copy data get {part} less from its memory.", part=loss),
+        loss=loss,
+        copy=copy.number,
+        read=read.number,
+        part=loss,
     )
 
 
@@ -296,33 +224,21 @@ def _launch_shape(measured: Measured) -> Finding | None:
         Text("1 - {a} / {b}", a=Number(worst.slowest_fraction * worst.roof.value, worst.roof.unit),
              b=worst.roof.number)
     )  # fmt: skip
-    return Finding(
+    return SENTENCES.finding(
         "launch_shape",
-        Text(
-            "The launch shape matters: of {n} shapes for {roof} the slowest reaches {slowest} of "
-            "the best, the median {median}{worst}.",
-            n=len(chosen.rates),
-            roof=chosen.roof.name,
-            slowest=Number(chosen.slowest_fraction, "fraction", (chosen.roof.ref,)),
-            median=Number(chosen.median_fraction, "fraction"),
-            worst=""
-            if worst is chosen
-            else Text("; {roof} loses up to {loss}", roof=worst.roof.name, loss=loss),
-        ),
         tuple(
             Evidence(Text("slowest for {roof}:", roof=search.roof.name), _shape(search.slowest))
             for search in ((chosen,) if worst is chosen else (chosen, worst))
         ),
-        action=Text(
-            "Start tuning {roof} from the fastest launch shape, {shape}.",
-            roof=chosen.roof.name,
-            shape=_shape(chosen.best),
-        ),
-        lay_verdict=Text(
-            "How a program cuts its work into pieces matters: the slowest way that was tried is "
-            "{part} slower than the best.",
-            part=loss,
-        ),
+        n=len(chosen.rates),
+        roof=chosen.roof.name,
+        slowest=Number(chosen.slowest_fraction, "fraction", (chosen.roof.ref,)),
+        median=Number(chosen.median_fraction, "fraction"),
+        worst=""
+        if worst is chosen
+        else Text("; {roof} loses up to {loss}", roof=worst.roof.name, loss=loss),
+        shape=_shape(chosen.best),
+        part=loss,
     )
 
 
@@ -339,19 +255,10 @@ def _inside_sm(measured: Measured) -> Finding | None:
     if not roofs:
         return None
     rates = [_per_clock(roof) for roof in roofs]
-    return Finding(
+    return SENTENCES.finding(
         "on_chip_peaks",
-        Text("Pipes and caches reach, per clock and SM: {rates}.", rates=rates),
         (*_evidence(*roofs), *(_evidence(cache) if cache else ())),
-        action=Text(
-            "A kernel far below them is limited by its instructions or latency, not by the "
-            "hardware's rate."
-        ),
-        disproof=Text(
-            "Counted operations over 2 % from those of the formula, or traffic in the levels below "
-            "a cache, would disprove it."
-        ),
-        technical=True,
+        rates=rates,
     )
 
 
@@ -375,18 +282,8 @@ def _zeros(measured: Measured) -> Finding | None:
         return None
     normal, zeros = worst = max(pairs, key=slowdown)
     gain = Number(slowdown(worst) - 1, "fraction")
-    return Finding(
+    return SENTENCES.finding(
         "zeros",
-        Text(
-            "Benchmark with random data: zeros draw less power and run up to {gain} faster "
-            "({case}: {zeros} at {high}, random data {random} at {low}).",
-            gain=gain,
-            case=_case_name(normal),
-            zeros=_rate(zeros),
-            high=Number(known(zeros["clock_hz"]), "Hz", digits=3),
-            random=_rate(normal),
-            low=Number(known(normal["clock_hz"]), "Hz", digits=3),
-        ),
         (
             Evidence(
                 Text("zeros against random data:"),
@@ -400,11 +297,13 @@ def _zeros(measured: Measured) -> Finding | None:
                 ],
             ),
         ),
-        lay_verdict=Text(
-            "Tests on empty data (zeros) show up to {part} more than real data get; all numbers "
-            "here are of random data.",
-            part=gain,
-        ),
+        gain=gain,
+        case=_case_name(normal),
+        zeros=_rate(zeros),
+        high=Number(known(zeros["clock_hz"]), "Hz", digits=3),
+        random=_rate(normal),
+        low=Number(known(normal["clock_hz"]), "Hz", digits=3),
+        part=gain,
     )
 
 
@@ -438,31 +337,23 @@ def _latency(measured: Measured) -> Finding | None:
                 high=Number(spread["p95_s"], "s", digits=3),
             )
         )
-    return Finding(
+    return SENTENCES.finding(
         "latency",
-        Text(
-            "One dependent load takes {levels}.",
-            levels=[
-                Text(
-                    "{cycles} cycles ({time}) from {level}",
-                    cycles=Number(number(roof.case["latency_cycles"])),
-                    time=roof.number,
-                    level=roof.label,
-                )
-                for roof in roofs
-            ],
-        ),
-        tuple(evidence),
-        action=Text(
-            "Keep at least {bytes} of loads in flight on the GPU (latency times bandwidth): fewer "
-            "cannot saturate DRAM.",
-            bytes=Number(dram.value * read.value, "B", (dram.ref, read.ref)).by(
-                Text("{a} x {b}", a=dram.number, b=read.number)
-            ),
+        evidence,
+        levels=[
+            Text(
+                "{cycles} cycles ({time}) from {level}",
+                cycles=Number(number(roof.case["latency_cycles"])),
+                time=roof.number,
+                level=roof.label,
+            )
+            for roof in roofs
+        ],
+        bytes=Number(dram.value * read.value, "B", (dram.ref, read.ref)).by(
+            Text("{a} x {b}", a=dram.number, b=read.number)
         )
         if dram is not None and read is not None and dram.unit == "s"
         else None,
-        technical=True,
     )
 
 
@@ -476,21 +367,12 @@ def _launches(measured: Measured) -> Finding | None:
         ways.append(Text("{time} through PyTorch", time=Number(torch["median_s"], "s")))
     if graph is not None:
         ways.append(Text("{time} in a CUDA graph", time=graph.number))
-    return Finding(
+    return SENTENCES.finding(
         "launch_cost",
-        Text(
-            "Starting a kernel costs {ways}: the GPU waits for the host between shorter kernels.",
-            ways=ways,
-        ),
         _evidence(host),
-        action=Text("Fuse kernels shorter than {time}, or launch them in a CUDA graph.",
-                    time=host.number),
-        disproof=Text("Holds for this host and driver; no counter of the GPU sees it."),
-        lay_verdict=Text(
-            "Each piece of work costs {time} to start: many small ones leave the GPU idle.",
-            time=host.number,
-        ),
-    )  # fmt: skip
+        ways=ways,
+        time=host.number,
+    )
 
 
 def _host(measured: Measured) -> Finding | None:
@@ -506,22 +388,16 @@ def _host(measured: Measured) -> Finding | None:
     if losses:
         loss = Number(max(losses), "fraction")
         pageable_loss = Text("; pageable memory loses up to {loss}", loss=loss)
-    return Finding(
+    return SENTENCES.finding(
         "host_transfers",
-        Text(
-            "Copies between pinned memory and the GPU reach {rates}{pageable}.",
-            rates=[
-                Text("{rate} host to device", rate=roof.number)
-                if roof.kind == "h2d-pinned"
-                else Text("{rate} device to host", rate=roof.number)
-                for roof in pinned
-            ],
-            pageable=pageable_loss,
-        ),
         _evidence(*pinned),
-        action=Text("Pin the host buffers of copies (cudaHostAlloc, pin_memory=True)."),
-        disproof=Text("Holds for this host; no counter of the GPU sees it."),
-        technical=True,
+        rates=[
+            Text("{rate} host to device", rate=roof.number)
+            if roof.kind == "h2d-pinned"
+            else Text("{rate} device to host", rate=roof.number)
+            for roof in pinned
+        ],
+        pageable=pageable_loss,
     )
 
 

@@ -13,30 +13,15 @@ from nsight_prof.parsers.cells import known, number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, find, measured_roofs, searches
 from nsight_prof.reports.cases.rows import cases, measured
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Fact, Json, Section, Text, arranged
-from nsight_prof.reports.studies.roofline.charts import charts
+from nsight_prof.reports.studies.roofline.charts import charts, ridge_points, tables
 from nsight_prof.reports.studies.roofline.findings import Measured, findings
-from nsight_prof.reports.studies.roofline.tables import ridge_points, tables
 
-INTRO = Text(
-    "A roof is the highest rate that a probe of one part of the GPU reached, over several launch "
-    "shapes, on random data and in fresh processes. It counts as far as counters confirm that the "
-    "probe loaded that part and nothing else."
-)
-METHOD = (
-    Text(
-        "The value of a roof is the median of its best case. Cases that the counters contradict "
-        "are out; confirmed ones rank before those that counters cannot judge."
-    ),
-    Text(
-        "Per clock and SM: the value over the SM clock of its own samples and the number of SMs, "
-        "so that runs at different clocks compare."
-    ),
-    Text(
-        "Burst: the first 20 ms after a pause, before a power limit acts; chains of multiply-adds "
-        "are timed without pauses. Steady: after 2 s of load."
-    ),
-)
+SENTENCES = Sentences("roofline")
+
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 FACTS = (
     (Text("Reading from its own memory"), ("dram", "read", "")),
     (Text("Writing to its own memory"), ("dram", "write", "")),

@@ -1,15 +1,201 @@
-"""Findings of the offline baseline: speed over batch and prompt, roofs, idle time, KV cache."""
+"""Points of the offline baseline, how close their stages come to the roofs, and its findings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
 
+from nsight_prof.parsers.bench.records import MEASURED
+from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
+from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
-from nsight_prof.reports.serving.points import TOKEN_RATE, shape
+from nsight_prof.reports.serving.engine import Engine, engine_of
+from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
+from nsight_prof.reports.serving.points import TOKEN_RATE, ServingPoint, shape
 from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents, fit_scaling
-from nsight_prof.reports.studies.serving_baseline.points import BATCH, Baseline, Load, Point
+
+SENTENCES = Sentences("serving_baseline")
+TARGET = "vllm-baseline"
+GRAPHS, EAGER = "cuda-graphs", "eager"
+BATCH = 8
+"""Batch size of the other vLLM recipes."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step must compute and read by the model's shape, and how close it is to the roofs.
+
+    `flops` and `bytes` are those of one GPU, `mfu` and `mbu` their rates over the roofs, and
+    `floor_s` is the time at the roofs. NaN where something is not known.
+    """
+
+    seconds: float
+    flops: float
+    bytes: float
+    mfu: float
+    mbu: float
+    floor_s: float
+
+    @property
+    def memory_bound(self) -> bool | None:
+        """Whether reading takes longer than computing at the roofs; None where not known."""
+        if math.isnan(self.mfu) or math.isnan(self.mbu):
+            return None
+        return self.mbu > self.mfu
+
+
+@dataclass(frozen=True)
+class Point(ServingPoint):
+    """One measured point, and the loads of its two stages."""
+
+    prefill: Load
+    decode: Load
+
+    @property
+    def experiment(self) -> str:
+        """latency, batch, lengths or graphs."""
+        return text(self.row["experiment"])
+
+    @property
+    def mode(self) -> str:
+        """How the engine ran: cuda-graphs or eager."""
+        return text(self.row["engine"])
+
+    @property
+    def mode_text(self) -> Text:
+        """The mode for readers."""
+        return Text("CUDA graphs") if self.mode == GRAPHS else Text("eager mode")
+
+    @property
+    def batch(self) -> int:
+        """Requests that were sent at once."""
+        return count(self.row["batch"]) or 0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a decode step: as the host timed it, else the time per output token."""
+        step = self.value("decode_step_s")
+        return self.value("tpot_p50_s") if math.isnan(step) else step
+
+    @property
+    def step(self) -> Number:
+        """Time of a decode step."""
+        return self.derived(self.step_s, "s")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """All points of a run with what their engine and GPU are."""
+
+    points: tuple[Point, ...]
+    engine: Engine | None
+    roofs: Peaks
+
+    def of(self, experiment: str, mode: str = "") -> list[Point]:
+        """Return the points of an experiment, of one mode of the engine where it is given."""
+        found = [p for p in self.points if p.experiment == experiment]
+        return [p for p in found if not mode or p.mode == mode]
+
+    @property
+    def mode(self) -> str:
+        """The mode that the sweeps ran in."""
+        modes = [p.mode for p in self.points if p.experiment in ("batch", "latency", "lengths")]
+        return max(dict.fromkeys(modes), key=modes.count) if modes else GRAPHS
+
+    @cached_property
+    def batches(self) -> list[Point]:
+        """The batch sweep, smallest first."""
+        return sorted(self.of("batch", self.mode), key=lambda p: p.batch)
+
+    @cached_property
+    def pairs(self) -> list[tuple[Point, Point]]:
+        """(eager, CUDA graphs) of the same batch and lengths, the smallest batch first."""
+        shapes: dict[tuple[int, int, int], dict[str, Point]] = {}
+        for point in self.points:
+            if point.experiment in ("batch", "graphs"):
+                key = (point.batch, point.prompt, point.output)
+                shapes.setdefault(key, {}).setdefault(point.mode, point)
+        both = [shapes[key] for key in sorted(shapes) if {EAGER, GRAPHS} <= shapes[key].keys()]
+        return [(modes[EAGER], modes[GRAPHS]) for modes in both]
+
+    @cached_property
+    def batch_law(self) -> Scaling | None:
+        """How the time of a whole batch grows with its size."""
+        sweep = self.batches
+        return fit_scaling([p.batch for p in sweep], [p.value("duration_s") for p in sweep])
+
+    @property
+    def recommended(self) -> Point | None:
+        """The largest batch before the bend; the largest of all where scaling does not bend."""
+        law = self.batch_law
+        below = [p for p in self.batches if law is None or p.batch <= law.bend]
+        return next(iter((below or self.batches[:1])[-1:]), None)
+
+    @cached_property
+    def first_tokens(self) -> dict[int, float]:
+        """Median TTFT of a single request by prompt length, in seconds."""
+        points = (p for p in self.of("lengths", self.mode) if p.value("ttft_p50_s") >= 0)
+        by_prompt = sorted(grouped(points, lambda point: point.prompt).items())
+        return {prompt: median(p.value("ttft_p50_s") for p in of) for prompt, of in by_prompt}
+
+    @cached_property
+    def prompt_law(self) -> Scaling | None:
+        """How TTFT of a single request grows with its prompt."""
+        first = self.first_tokens
+        return fit_scaling(list(first), list(first.values()))
+
+
+def baseline(run: Run) -> Baseline:
+    """Return the points of the run that have times."""
+    engine = engine_of(run)
+    roofs = peaks(run, engine.dtype if engine else "")
+    rows = run.serving_points
+    cases = run.bench[run.bench["target"] == TARGET]["case_id"]
+    rows = rows[rows["source"].eq("bench") & rows["case_id"].isin(cases)]
+    done = [row for row in records(rows) if text(row["status"]) == MEASURED]
+    return Baseline(tuple(_point(row, engine, roofs) for row in done), engine, roofs)
+
+
+def _point(row: Row, engine: Engine | None, roofs: Peaks) -> Point:
+    batch, prompt = count(row["batch"]) or 0, count(row["prompt_tokens"]) or 0
+    output = count(row["output_tokens"]) or 0
+    unknown = Load(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+    bare = Point(row, unknown, unknown)
+    shard = engine.shard if engine else None
+    if shard is None or not batch or not prompt:
+        return bare
+    # Attention and KV cache grow by a token per step: the step in the middle stands for all.
+    first, middle = prefill(batch, prompt), decode(batch, prompt + output / 2)
+    return Point(
+        row,
+        _load(
+            number(row["prefill_s"]), flops(shard, first).total, traffic(shard, first).read, roofs
+        ),
+        _load(bare.step_s, flops(shard, middle).total, traffic(shard, middle).read, roofs),
+    )
+
+
+def _load(seconds: float, operations: float, read: float, roofs: Peaks) -> Load:
+    compute, memory = _value(roofs.attained(operations / seconds)), _value(roofs.memory)
+    return Load(
+        seconds,
+        operations,
+        read,
+        operations / seconds / compute,
+        read / seconds / memory,
+        max(operations / compute, read / memory),
+    )
+
+
+def _value(peak: Peak | None) -> float:
+    return peak.value if peak is not None else math.nan
+
 
 RATE = "output_tokens_per_s"
 SAME = 0.02
@@ -35,32 +221,32 @@ def scaling(found: Baseline) -> Finding | None:
     elif law is not None:
         bend = Number(law.bend)
         advice = Text("Run batches of up to about {bend} requests", bend=bend)
-        action = Text(
-            "Cap batches at about {bend} requests (vLLM: --max-num-seqs), then measure latencies "
-            "under load: prof run vllm-serve.",
+        action = SENTENCES.text(
+            "scaling",
             bend=bend,
         )
-    return Finding(
-        "batch_scaling",
-        Text(
-            "{advice}: batch {batch} gives {rate} ({gain} of batch {first}) with a TTFT of {ttft} "
-            "and a TPOT of {tpot}.",
-            advice=advice, batch=best.batch, rate=best.number(RATE), gain=_gain(first, best),
-            first=first.batch, ttft=best.number("ttft_p50_s"), tpot=best.number("tpot_p50_s"),
-        ),
-        (*_beyond(first, best, last), *_law(law, len(sweep)), *_added(first, last), *_steps(sweep)),
-        action=action,
-        disproof=Text(
-            "For prompts of {prompt} and outputs of {output} tokens: longer outputs, with the same "
-            "prompts, move the bend to larger batches.",
+    return replace(
+        SENTENCES.finding(
+            "batch_scaling",
+            (
+                *_beyond(first, best, last),
+                *_law(law, len(sweep)),
+                *_added(first, last),
+                *_steps(sweep),
+            ),
+            advice=advice,
+            batch=best.batch,
+            rate=best.number(RATE),
+            gain=_gain(first, best),
+            first=first.batch,
+            ttft=best.number("ttft_p50_s"),
+            tpot=best.number("tpot_p50_s"),
             prompt=last.prompt,
             output=last.output,
+            n=best.batch,
         ),
-        lay_verdict=Text(
-            "{advice}: {n} at once give {gain} the tokens per second of {first}.",
-            advice=advice, n=best.batch, gain=_gain(first, best), first=first.batch,
-        ),
-    )  # fmt: skip
+        action=action,
+    )
 
 
 def _beyond(first: Point, best: Point, last: Point) -> list[Evidence | Text]:
@@ -90,12 +276,13 @@ def _law(law: Scaling | None, batches: int) -> Iterator[Evidence | Text]:
     """Yield the fitted law of a batch's time, and how far its bend depends on any one batch."""
     if law is None:
         return
-    yield Text(
-            "a batch takes {fixed} and {each} more per request (least squares over {n} batches, "
-            "root mean square error {error})",
-            fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"), n=batches,
-            error=Number(law.residual, "fraction"),
-        )  # fmt: skip
+    yield SENTENCES.text(
+        "law",
+        fixed=Number(law.fixed_s, "s"),
+        each=Number(law.each_s, "s"),
+        n=batches,
+        error=Number(law.residual, "fraction"),
+    )
     if law.flat_until > 0:
         yield Evidence(Text("it grows from batch"), Number(law.flat_until))
     if law.low < law.high:
@@ -112,12 +299,15 @@ def _added(first: Point, last: Point) -> Iterator[Evidence | Text]:
     steps = (last.step_s - first.step_s) * (last.output - 1) / more
     if math.isnan(prefill + steps):
         return
-    yield Text(
-            "a further request adds {prefill} of prefill and {steps} over all decode steps, which "
-            "take {before} at batch {first} and {after} at batch {last}",
-            prefill=Number(prefill, "s"), steps=Number(max(steps, 0.0), "s"), before=first.step,
-            first=first.batch, after=last.step, last=last.batch,
-        )  # fmt: skip
+    yield SENTENCES.text(
+        "added",
+        prefill=Number(prefill, "s"),
+        steps=Number(max(steps, 0.0), "s"),
+        before=first.step,
+        first=first.batch,
+        after=last.step,
+        last=last.batch,
+    )
     if prefill > 0 and steps > 0:
         share = Number(prefill / (prefill + steps), "fraction")
         yield Evidence(Text("share of prefill in that:"), share)
@@ -150,27 +340,22 @@ def doubled_prompt(found: Baseline) -> Finding | None:
         if law.flat_until > 0:
             evidence.append(Evidence(Text("it grows from token"), Number(law.flat_until)))
         if law.bend_measured:
-            action = Text(
-                "Shorten prompts of more than about {n} tokens: below that, TTFT is mostly its "
-                "fixed part.",
+            action = SENTENCES.text(
+                "doubled_prompt",
                 n=Number(law.bend),
             )
     evidence += _end_to_end(found, long)
     everyday = short[2] < 0.5 < long[2]
-    return Finding(
-        "doubled_prompt",
-        Text("{head}: TTFT grows {growth}.", head=head, growth=growth),
-        tuple(evidence),
-        action=action,
-        disproof=Text(
-            "For one request at a time: where many wait, a longer prompt delays the others too."
-        ),
-        lay_verdict=Text(
-            "A prompt twice as long makes the wait for the first word {factor} as long from {n} "
-            "tokens on, and hardly longer where it is short.",
+    return replace(
+        SENTENCES.finding(
+            "doubled_prompt",
+            evidence,
+            head=head,
+            growth=growth,
             factor=Number(2 ** long[2], "x"),
             n=round(long[0]),
         ),
+        action=action,
         technical=not everyday,
     )
 
@@ -215,28 +400,22 @@ def graphs(found: Baseline) -> Finding | None:
     evidence: list[Evidence | Text] = [Text("without graphs the host launches each kernel")]
     if not math.isnan(eager.value("gpu_util_pct_mean") + graph.value("gpu_util_pct_mean")):
         evidence.append(
-            Text(
-                "at batch {batch} NVML sees a kernel running for {eager} of the time in eager mode "
-                "and for {graphs} with graphs",
-                batch=eager.batch, eager=eager.number("gpu_util_pct_mean"),
+            SENTENCES.text(
+                "graphs",
+                batch=eager.batch,
+                eager=eager.number("gpu_util_pct_mean"),
                 graphs=graph.number("gpu_util_pct_mean"),
             )
-        )  # fmt: skip
+        )
     pays = (gain.value or 0.0) > MIN_GAIN
-    return Finding(
-        "cuda_graphs",
-        Text("CUDA graphs make decode steps faster: {gains}.", gains=gains),
-        tuple(evidence),
-        action=Text("Keep CUDA graphs on: enforce_eager is for debugging.") if pays else None,
-        disproof=Text(
-            "The gain is also that of torch.compile, which vLLM's eager mode (enforce_eager) does "
-            "without."
-        ),
-        lay_verdict=Text(
-            "Starting the GPU's work from a recording (CUDA graphs) makes text generation {gain} "
-            "as fast.",
+    return replace(
+        SENTENCES.finding(
+            "cuda_graphs",
+            evidence,
+            gains=gains,
             gain=gain,
         ),
+        action=Text("Keep CUDA graphs on: enforce_eager is for debugging.") if pays else None,
         technical=not (pays and eager.batch == 1),
     )
 
@@ -247,26 +426,26 @@ def latency(found: Baseline) -> Finding | None:
     if point is None or math.isnan(point.value("e2e_p50_s")):
         return None
     ttft, tpot = point.number("ttft_p50_s"), point.number("tpot_p50_s")
-    return Finding(
-        "single_request",
-        Text(
-            "A single request of {prompt} prompt and {output} output tokens takes {e2e}: a TTFT of "
-            "{ttft}, then {tpot} per token.",
-            prompt=point.prompt, output=point.output,
+    return replace(
+        SENTENCES.finding(
+            "single_request",
+            (
+                Text("medians of {n} requests, one at a time", n=point.number("requests")),
+                point.mode_text,
+                Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
+            ),
+            prompt=point.prompt,
+            output=point.output,
             e2e=point.number("e2e_p50_s").at_digits(3),
-            ttft=ttft.at_digits(3), tpot=tpot.at_digits(3),
-        ),
-        (
-            Text("medians of {n} requests, one at a time", n=point.number("requests")),
-            point.mode_text,
-            Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
+            ttft=ttft.at_digits(3),
+            tpot=tpot.at_digits(3),
         ),
         lay_verdict=Text(
             "One user alone waits {ttft} for the first word and then gets {rate}.",
             ttft=ttft,
             rate=point.derived(1 / (tpot.value or math.nan), TOKEN_RATE),
         ),
-    )  # fmt: skip
+    )
 
 
 UTILIZATION = "gpu_util_pct_mean"
@@ -301,41 +480,39 @@ def bound(found: Baseline) -> Finding | None:
     recipe = Text("Which kernels miss the roof: prof run vllm-kernels.")
     action = Text("Faster decode needs fewer or cheaper FLOPs (FP8). {recipe}", recipe=recipe)
     if kind != COMPUTE:
-        action = Text(
-            "Faster decode needs fewer bytes per step (FP8 weights or KV cache) or more requests "
-            "that share the weights. {recipe}",
+        action = SENTENCES.text(
+            "bound",
             recipe=recipe,
         )
-    return Finding(
-        "bound",
-        Text(
-            "Decode is {decode}: a step at batch {batch} takes {time}, and reading its {bytes} "
-            "takes {floor} at the {roof} (MBU {mbu}). Prefill is {prefill}: {batch} x {prompt} "
-            "tokens reach {mfu} of the {peak} (MFU).",
-            decode=BOUND[kind], prefill=BOUND[prefill_kind], batch=point.batch, prompt=point.prompt,
-            roof=read, peak=peak, time=point.derived(load.seconds, "s"),
+    return replace(
+        SENTENCES.finding(
+            "bound",
+            (
+                *map(_utilization, sweep[:1] + sweep[1:][-1:]),
+                Evidence(Text("{roof}:", roof=read), Number(memory.value, "B/s", digits=3)),
+                Evidence(Text("{roof}:", roof=peak), Number(compute.value, "FLOP/s", digits=3)),
+            ),
+            decode=BOUND[kind],
+            prefill=BOUND[prefill_kind],
+            batch=point.batch,
+            prompt=point.prompt,
+            roof=read,
+            peak=peak,
+            time=point.derived(load.seconds, "s"),
             bytes=_bytes(point),
             floor=point.derived(load.bytes / memory.value, "s").by(
                 Text("{a} / {b}", a=_bytes(point), b=Number(memory.value, "B/s", digits=3))
             ),
-            mbu=point.derived(load.mbu, "fraction"), mfu=point.derived(prefill.mfu, "fraction"),
-        ),
-        (
-            *map(_utilization, sweep[:1] + sweep[1:][-1:]),
-            Evidence(Text("{roof}:", roof=read), Number(memory.value, "B/s", digits=3)),
-            Evidence(Text("{roof}:", roof=peak), Number(compute.value, "FLOP/s", digits=3)),
+            mbu=point.derived(load.mbu, "fraction"),
+            mfu=point.derived(prefill.mfu, "fraction"),
         ),
         action=action,
-        disproof=Text(
-            "Bytes and FLOPs are the least that the model needs, from its configuration; what the "
-            "kernels really move shows prof run vllm-kernels."
-        ),
         lay_verdict=Text(
             "Generating text is limited by {decode}; reading the prompt by {prefill}.",
             decode=LIMIT[kind],
             prefill=LIMIT[prefill_kind],
         ),
-    )  # fmt: skip
+    )
 
 
 def _typical(sweep: Sequence[Point]) -> Point:
@@ -367,17 +544,13 @@ def _utilization(point: Point) -> Text:
 
 def _without_roofs(point: Point) -> Finding:
     load = point.decode
-    return Finding(
+    return SENTENCES.finding(
         "decode_rate",
-        Text(
-            "A decode step at batch {batch} must read {bytes} and takes {time}: {rate}.",
-            batch=point.batch, bytes=_bytes(point), time=point.derived(load.seconds, "s"),
-            rate=_bytes(point).per(point.derived(load.seconds, "s"), "B/s"),
-        ),
-        (Text("no roof of this GPU is known to compare that with"),),
-        action=Text("Measure the roofs with prof run recipes/roofline.yaml, then prof report RUN."),
-        technical=True,
-    )  # fmt: skip
+        batch=point.batch,
+        bytes=_bytes(point),
+        time=point.derived(load.seconds, "s"),
+        rate=_bytes(point).per(point.derived(load.seconds, "s"), "B/s"),
+    )
 
 
 def idle(found: Baseline) -> Finding | None:
@@ -389,12 +562,6 @@ def idle(found: Baseline) -> Finding | None:
     free, busy = max(0.0, 100 - first.value(UTILIZATION)), first.number(UTILIZATION)
     if free < SHORT_IDLE:
         return None
-    verdict = Text(
-        "The GPU is idle for at least {free} of the time at batch {batch}: NVML sees a kernel "
-        "running for {busy}.",
-        free=first.derived(free, "%").by(Text("{a} - {b}", a=Number(100, "%"), b=busy)),
-        batch=first.batch, busy=busy,
-    )  # fmt: skip
     evidence: list[Evidence | Text] = []
     if last is not first:
         label = Text("at batch {batch} a kernel runs for", batch=last.batch)
@@ -406,16 +573,13 @@ def idle(found: Baseline) -> Finding | None:
             batch=typical.batch,
         )
         evidence.append(Evidence(label, over))
-    return Finding(
+    evidence.append(Text("means of NVML's samples, without the first second of each batch"))
+    return SENTENCES.finding(
         "idle",
-        verdict,
-        (*evidence, Text("means of NVML's samples, without the first second of each batch")),
-        action=Text("Trace the gaps and their causes: prof run vllm-kernels."),
-        disproof=Text(
-            "NVML counts a moment as busy when any kernel runs and samples it coarsely: the idle "
-            "time is larger."
-        ),
-        technical=True,
+        evidence,
+        free=first.derived(free, "%").by(Text("{a} - {b}", a=Number(100, "%"), b=busy)),
+        batch=first.batch,
+        busy=busy,
     )
 
 
@@ -426,35 +590,24 @@ def cache(found: Baseline) -> Finding | None:
         return None
     fullest = max(gauged, key=lambda p: p.value("kv_usage_max"))
     preempted = [p for p in gauged if p.value("preemptions") > 0]
-    values: dict[str, Value] = {"used": fullest.number("kv_usage_max"), "batch": fullest.batch}
     evidence: list[Evidence | Text] = [Evidence(Text("each with"), shape(fullest))]
     if found.engine and found.engine.kv_tokens:
         evidence.append(Evidence(Text("tokens that it holds:"), found.engine.kv_tokens))
     evidence.append(Text("vLLM's gauges, read in the warm-ups and between the timed repeats"))
+    values: dict[str, Value] = {"used": fullest.number("kv_usage_max"), "batch": fullest.batch}
+    if not preempted:
+        return SENTENCES.finding("kv_cache", evidence, **values)
     verdict = Text(
-        "The KV cache was at most {used} full, at batch {batch}, and no request was preempted.",
+        "The KV cache is too small from batch {smallest} on: {n} request was preempted, and it was "
+        "{used} full at batch {batch}.",
+        "The KV cache is too small from batch {smallest} on: {n} requests were preempted, and it "
+        "was {used} full at batch {batch}.",
+        n=round(sum(p.value("preemptions") for p in preempted)),
+        smallest=min(p.batch for p in preempted),
         **values,
     )
-    action = disproof = None
-    if preempted:
-        verdict = Text(
-            "The KV cache is too small from batch {smallest} on: {n} request was preempted, and it "
-            "was {used} full at batch {batch}.",
-            "The KV cache is too small from batch {smallest} on: {n} requests were preempted, and "
-            "it was {used} full at batch {batch}.",
-            n=round(sum(p.value("preemptions") for p in preempted)),
-            smallest=min(p.batch for p in preempted), **values,
-        )  # fmt: skip
-        action = Text(
-            "Run smaller batches (--max-num-seqs), or give the KV cache more memory "
-            "(--gpu-memory-utilization)."
-        )
-        disproof = Text(
-            "A preempted request is computed again, so that its times hold both attempts."
-        )
-    return Finding(
-        "kv_cache", verdict, tuple(evidence), action=action, disproof=disproof, technical=True
-    )
+    action, disproof = SENTENCES.text("preempted"), SENTENCES.text("again")
+    return Finding("kv_cache", verdict, tuple(evidence), action, disproof, technical=True)
 
 
 def agreement(found: Baseline) -> Finding | None:
@@ -467,18 +620,13 @@ def agreement(found: Baseline) -> Finding | None:
     if not both:
         return None
     point, difference = max(both, key=lambda pair: abs(pair[1]))
-    return Finding(
+    return SENTENCES.finding(
         "agreement",
-        Text(
-            "Throughput by the tokens and times of single requests agrees with vLLM's own counters "
-            "within {difference}.",
-            difference=point.derived(abs(difference), "fraction").by(
-                Text("tokens/s / tokens/s by the counters - 1")
-            ),
-        ),
         (
             Text("medians of the repeats at {n} points", n=len(both)),
             Evidence(Text("the largest difference is that of"), point.name),
         ),
-        technical=True,
+        difference=point.derived(abs(difference), "fraction").by(
+            Text("tokens/s / tokens/s by the counters - 1")
+        ),
     )

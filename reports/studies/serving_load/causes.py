@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from statistics import median
 
 from nsight_prof.parsers.cells import count
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
@@ -18,6 +18,8 @@ from nsight_prof.reports.studies.serving_load.points import (
     LoadTest,
     Point,
 )
+
+SENTENCES = Sentences("serving_load")
 
 STALL = 5.0
 """P99 of the time between tokens over its median from which on text stalls."""
@@ -70,10 +72,7 @@ def waiting(found: LoadTest) -> Finding | None:
         verdict,
         tuple(evidence),
         action=_first_token_action(found, max(phases, key=lambda name: phases[name])),
-        disproof=Text(
-            "Prefill lasts from the engine's first step for the request to its first token, and "
-            "those steps compute other requests too."
-        ),
+        disproof=SENTENCES.text("waiting"),
         lay_verdict=lay_verdict,
     )  # fmt: skip
 
@@ -106,18 +105,11 @@ def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
 
 def _first_token_action(found: LoadTest, phase: str) -> Text | None:
     if phase == "queue" and found.planned is not None:
-        return Text(
-            "Where many ask at once, divide them among servers or spread them over time: prompts "
-            "wait for those before them."
-        )
+        return SENTENCES.text("first_token_action")
     if phase == "queue":
         return Text("Send less to each server.")
-    return {"prefill": SHORTEN, "front": more_front_ends(found)}.get(phase)
-
-
-def more_front_ends(found: LoadTest) -> Text:
-    """Return what to do where the server's front end is the limit."""
-    return Text("Run more front ends ({option}).", option=found.option("front_ends"))
+    front = Text("Run more front ends ({option}).", option=found.option("front_ends"))
+    return {"prefill": SHORTEN, "front": front}.get(phase)
 
 
 def _phases(point: Point, labels: Mapping[str, Text] = PHASES) -> list[Value]:
@@ -154,14 +146,8 @@ def stalls(found: LoadTest) -> Finding | None:
         return None
     ratio, point = max(stalled, key=lambda pair: pair[0])
     p50, p99 = (point.latency("itl", quantile) for quantile in ("p50", "p99"))
-    return Finding(
+    return SENTENCES.finding(
         "stalls",
-        Text(
-            "Text arrives unevenly under load: with {load} half of the tokens follow within {p50}, "
-            "and 1 in 100 after {p99} or more ({ratio} as long).",
-            load=point.load_text, p50=p50, p99=p99,
-            ratio=point.derived(ratio, "x").by(Text("{a} / {b}", a=p99, b=p50)),
-        ),
         (
             Evidence(Text("gaps between tokens:"), point.samples("itl")),
             Text(
@@ -171,17 +157,12 @@ def stalls(found: LoadTest) -> Finding | None:
                 ratio=Number(STALL, "x"),
             ),
         ),
-        action=Text(
-            "For text that comes evenly let fewer prompt tokens into a step ({option}); first "
-            "tokens come later then. Measure both.",
-            option=found.option("step_tokens"),
-        ),
-        disproof=Text(
-            "A step that also computes prompts of others takes longer; that they are the cause is "
-            "not measured here."
-        ),
-        technical=True,
-    )  # fmt: skip
+        load=point.load_text,
+        p50=p50,
+        p99=p99,
+        ratio=point.derived(ratio, "x").by(Text("{a} / {b}", a=p99, b=p50)),
+        option=found.option("step_tokens"),
+    )
 
 
 def front_end(found: LoadTest) -> Finding | None:
@@ -194,34 +175,21 @@ def front_end(found: LoadTest) -> Finding | None:
     if not lagging:
         return None
     point = max(lagging, key=lambda p: p.differences()["tpot"])
-    return Finding(
+    return SENTENCES.finding(
         "front_end",
-        Text(
-            "With {load} tokens wait for the server's front end: the engine makes one per request "
-            "every {engine}, and they reach the client every {client}.",
-            load=point.load_text, engine=point.derived(point.server["tpot_mean_s"], "s"),
-            client=point.number("tpot_mean_s"),
-        ),
         (
             Evidence(
-                Text("vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
-                     "end times, the client differs by"),
+                SENTENCES.text("front_end"),
                 point.derived(abs(point.differences()["e2e"]), "fraction"),
             ),
-            Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
         ),
-        action=more_front_ends(found),
-        disproof=Text(
-            "More front ends should bring both times together; if they do not, the cause is "
-            "another."
-        ),
-        lay_verdict=Text(
-            "At {load} text waits in the server's front end, which takes requests in and sends "
-            "text out.",
-            load=point.load_text,
-        ),
-        technical=True,
-    )  # fmt: skip
+        load=point.load_text,
+        engine=point.derived(point.server["tpot_mean_s"], "s"),
+        client=point.number("tpot_mean_s"),
+        option=found.option("front_ends"),
+        n=len(lagging),
+        total=len(found.points),
+    )
 
 
 def client(found: LoadTest) -> Finding | None:
@@ -249,18 +217,9 @@ def client(found: LoadTest) -> Finding | None:
                 load=point.load_text,
             )
         )
-    return Finding(
+    return SENTENCES.finding(
         "client",
-        Text("The client may have been the limit: {reasons}.", reasons=reasons),
-        (
-            Text(
-                "its own CPU time over the duration of the load, and when requests were sent "
-                "after they were due"
-            ),
-        ),
-        action=Text("Run the client on a machine with free cores, and measure again."),
-        disproof=Text("Latencies of these loads may be those of the client, not of the server."),
-        technical=True,
+        reasons=reasons,
     )
 
 
@@ -294,9 +253,7 @@ def agreement(found: LoadTest) -> Finding | None:
         for name, (value, point) in worst.items()
         if name != "ttft"
     ]
-    verdict = Text("The client's numbers differ from the server's own: {within}.", within=within)
-    if all(abs(value) <= AGREE for name, (value, _) in worst.items() if name != "ttft"):
-        verdict = Text("The client's numbers agree with the server's own: {within}.", within=within)
+    agree = all(abs(value) <= AGREE for name, (value, _) in worst.items() if name != "ttft")
     largest: list[Value] = [
         Text(
             "{difference} in {what} ({load})",
@@ -310,25 +267,13 @@ def agreement(found: LoadTest) -> Finding | None:
     if later:
         label = Text("first tokens reach the client later by (median)")
         evidence.append(Evidence(label, Number(median(later), "s")))
-    return Finding(
-        "agreement",
-        verdict,
-        tuple(evidence),
-        disproof=Text(
-            "The client also times HTTP and JSON, a large part of a short time to first token."
-        ),
-        technical=True,
-    )
+    name = "agreement" if agree else "agreement/differs"
+    return SENTENCES.finding(name, evidence, within=within)
 
 
 FULL = 0.95
 """Part of the KV cache from which on it is full: the engine keeps some blocks free."""
 UTILIZATION = "gpu_util_pct_mean"
-FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
-COARSE = Text(
-    "NVML counts a moment as busy when any kernel runs: a busy GPU may still be used badly, and "
-    "MFU says how well."
-)
 
 
 def limit(found: LoadTest) -> Finding | None:
@@ -348,14 +293,10 @@ def _not_reached(found: LoadTest, point: Point) -> Finding | None:
     sweep = found.closed if point.closed else found.opened
     if len(sweep) < 2 or point is not sweep[-1]:
         return None
-    return Finding(
+    return SENTENCES.finding(
         "limit",
-        Text(
-            "No limit was reached: more load still brings more throughput, up to {rate} at {load}.",
-            rate=point.number(RATE),
-            load=point.load_text,
-        ),
-        technical=True,
+        rate=point.number(RATE),
+        load=point.load_text,
     )
 
 
@@ -363,28 +304,13 @@ def _cache(found: LoadTest, point: Point) -> Finding | None:
     preempted = point.value("preemptions")
     if not (point.value("kv_usage_max") >= FULL or preempted > 0):
         return None
-    values: dict[str, Value] = {
-        "load": point.load_text,
-        "used": point.number("kv_usage_max"),
-        "preempted": point.number("preemptions"),
-    }
-    return Finding(
-        "limit",
-        Text(
-            "Memory limits throughput: at {load} the KV cache is {used} full, and requests were "
-            "preempted {preempted} times.",
-            **values,
-        ),
-        action=Text(
-            "Give the KV cache more memory ({memory}), smaller entries ({entries}), or more GPUs.",
-            memory=found.option("cache_memory"),
-            entries=found.option("cache_type"),
-        ),
-        lay_verdict=Text(
-            "The GPU's memory is the limit: at {load} the part that holds requests is {used} full.",
-            load=point.load_text,
-            used=values["used"],
-        ),
+    return SENTENCES.finding(
+        "limit/cache",
+        load=point.load_text,
+        used=point.number("kv_usage_max"),
+        preempted=point.number("preemptions"),
+        memory=found.option("cache_memory"),
+        entries=found.option("cache_type"),
     )
 
 
@@ -392,40 +318,28 @@ def _client(point: Point) -> Finding | None:
     used = point.server["client_cpu"]
     if not used >= CLIENT_BUSY:
         return None
-    return Finding(
-        "limit",
-        Text(
-            "The client limits throughput, not the server: at {load} it takes {used} of a core.",
-            load=point.load_text,
-            used=point.derived(used, "fraction"),
-        ),
-        action=FREE_CORES,
+    return SENTENCES.finding(
+        "limit/client", load=point.load_text, used=point.derived(used, "fraction")
     )
 
 
 def _gpu(found: LoadTest, point: Point) -> Finding | None:
     if not point.value(UTILIZATION) >= BUSY:
         return None
-    busy: dict[str, Value] = {"load": point.load_text, "busy": point.number(UTILIZATION)}
     mfu = _mfu(found, point)
     light = min(found.loads, key=lambda p: p.value(RATE))
     if light is not point and light.value(UTILIZATION) >= BUSY:
         return _busy_anyway(found, point, light, mfu)
-    lay = Text("The GPU itself is the limit: at {load} it works {busy} of the time.", **busy)
-    if mfu:
-        lay = Text(
-            "The GPU itself is the limit: at {load} it works {busy} of the time, and computes at "
-            "{mfu} of what it can keep up.",
-            mfu=mfu["mfu"],
-            **busy,
-        )
-    return Finding(
-        "limit",
-        _gpu_verdict(point, busy, mfu),
+    busy = point.number(UTILIZATION)
+    in_fp8 = found.engine is not None and found.engine.dtype == "fp8"
+    return SENTENCES.finding(
+        "limit/gpu-fp8" if in_fp8 else "limit/gpu",
         _clock(point),
-        action=_cheaper(found),
-        disproof=COARSE,
-        lay_verdict=lay,
+        load=point.load_text,
+        facts=[Text("it is busy {busy} of the time", busy=busy), *_facts(point, mfu)],
+        busy=busy,
+        mfu=mfu.get("mfu"),
+        recipe=found.option("kernels"),
     )
 
 
@@ -434,37 +348,30 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
 
     A kernel runs at every moment there too, so that being busy does not tell of a full GPU.
     """
-    both = Text(
-        "NVML calls the GPU busy for {light_busy} of the time with {light}, too: how busy it is at "
-        "{load} ({busy}) does not tell whether it limits.",
+    both = SENTENCES.text(
+        "busy_with_both",
         light_busy=light.number(UTILIZATION),
         light=light.load_text,
         load=point.load_text,
         busy=point.number(UTILIZATION),
     )
-    action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
-    waits = front_end(found)
+    waits, recipe = front_end(found), found.option("kernels")
     if waits is None or waits.lay_verdict is None:
-        unknown = Text("What limits throughput is not known. {both}", both=both)
         signs: tuple[Evidence | Text, ...] = (*_clock(point), *_facts(point, mfu))
-        return Finding("limit", unknown, signs, action=action, lay_verdict=unknown)
-    there: list[Value] = [] if point.lags else [Text("the front end keeps up")]
-    there += [*_facts(point, mfu)]
-    return replace(
-        waits,
-        verdict=Text(
-            "{waits} Most is answered at {load}{where}.",
-            waits=waits.verdict, load=point.load_text,
-            where=Text(", where {facts}", facts=there) if there else "",
-        ),
-        evidence=(*waits.evidence, *_clock(point), both),
-        action=Text("{first} {then}", first=more_front_ends(found), then=action),
-        lay_verdict=not mfu and waits.lay_verdict or Text(
-            "{waits} Most is answered at {load}: there the GPU computes at {mfu} of what it can "
-            "keep up.", waits=waits.lay_verdict, load=point.load_text, mfu=mfu["mfu"],
-        ),
-        technical=False,
-    )  # fmt: skip
+        return SENTENCES.finding("limit/unknown", signs, both=both, recipe=recipe)
+    facts: list[Value] = [] if point.lags else [SENTENCES.text("keeps_up")]
+    facts += _facts(point, mfu)
+    return SENTENCES.finding(
+        "front_end/most",
+        (*waits.evidence, *_clock(point), both),
+        waits=waits.verdict,
+        waits_lay=waits.lay_verdict,
+        load=point.load_text,
+        facts=facts or None,
+        mfu=mfu.get("mfu"),
+        option=found.option("front_ends"),
+        recipe=recipe,
+    )
 
 
 def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
@@ -483,13 +390,6 @@ def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
     return {"mfu": mfu, "roof": roof_name(peak.name)}
 
 
-def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:
-    """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
-    busy_part = Text("it is busy {busy} of the time", busy=busy["busy"])
-    facts: list[Value] = [busy_part, *_facts(point, mfu)]
-    return Text("The GPU limits throughput: at {load} {facts}.", load=point.load_text, facts=facts)
-
-
 def _facts(point: Point, mfu: dict[str, Value]) -> Iterator[Text]:
     """Yield the MFU and the part of the KV cache that is in use, if known."""
     if mfu:
@@ -498,45 +398,16 @@ def _facts(point: Point, mfu: dict[str, Value]) -> Iterator[Text]:
         yield Text("the KV cache is {used} full", used=point.number("kv_usage_max"))
 
 
-def _cheaper(found: LoadTest) -> Text:
-    recipe = found.option("kernels")
-    if found.engine is not None and found.engine.dtype == "fp8":
-        return Text(
-            "For more per GPU make its work cheaper: shorter prompts or a prefix cache. The recipe "
-            "{recipe} shows which kernels take its time.",
-            recipe=recipe,
-        )
-    return Text(
-        "For more per GPU make its work cheaper: shorter prompts, a prefix cache, or fp8 (at a "
-        "cost in accuracy; --quantization fp8). The recipe {recipe} shows which kernels take its "
-        "time.",
-        recipe=recipe,
-    )
-
-
 def _host(found: LoadTest, point: Point) -> Finding | None:
     busy = point.value(UTILIZATION)
     if math.isnan(busy):
         return None
-    values: dict[str, Value] = {"load": point.load_text, "idle": point.derived(100 - busy, "%")}
-    return Finding(
-        "limit",
-        Text(
-            "The host limits throughput, not the GPU: at {load} the GPU has nothing to do {idle} "
-            "of the time.",
-            **values,
-        ),
-        action=more_front_ends(found)
-        if point.lags
-        else Text(
-            "Trace what the GPU waits for with the recipe {recipe}.", recipe=found.option("kernels")
-        ),
-        disproof=COARSE,
-        lay_verdict=Text(
-            "The processor of the machine is the limit: at {load} the GPU waits for it {idle} of "
-            "the time.",
-            **values,
-        ),
+    return SENTENCES.finding(
+        "limit/host",
+        load=point.load_text,
+        idle=point.derived(100 - busy, "%"),
+        option=found.option("front_ends") if point.lags else None,
+        recipe=None if point.lags else found.option("kernels"),
     )
 
 

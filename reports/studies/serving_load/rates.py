@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
 from nsight_prof.reports.studies.serving_load.points import (
@@ -17,6 +18,8 @@ from nsight_prof.reports.studies.serving_load.points import (
     Planned,
     Point,
 )
+
+SENTENCES = Sentences("serving_load")
 
 ALIKE = 0.1
 """Relative difference of two throughputs that count as equal."""
@@ -56,16 +59,8 @@ def limits(found: LoadTest) -> list[Finding]:
     if found.behind is not None:
         findings.append(_falls_behind(*found.behind, sized=found.recommended is not None))
     if not findings:
-        verdict = Text(
-            "No measured rate is known to be sustainable: requests still piled up at {load} when "
-            "arrivals ended.",
-            load=judged[0][0].load_text,
-        )
-        action = Text("Measure lower rates, or let requests arrive for longer.")
-        findings.append(Finding("run_at", verdict, action=action, technical=True))
-    disproof = Text(
-        "Arrivals lasted only seconds: near its limit a server takes longer than that to settle."
-    )
+        findings.append(SENTENCES.finding("run_at/none", load=judged[0][0].load_text))
+    disproof = SENTENCES.text("arrivals")
     first, *others = findings
     return [replace(first, evidence=(*first.evidence, *evidence), disproof=disproof), *others]
 
@@ -74,71 +69,55 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
     which, users = "p95", Text("95 of 100 users wait")
     if math.isnan(point.percentile("ttft", which)):
         which, users = "p50", Text("half of the users wait")
+    percentile = Text("median") if which == "p50" else PERCENTILES[which]
     ttft, tpot = point.latency("ttft", which), point.latency("tpot", "p50")
-    values: dict[str, Value] = {
-        "load": point.load_text, "ttft": ttft, "tpot": tpot,
-        "percentile": Text("median") if which == "p50" else PERCENTILES[which],
-        "rate": point.number(RATE),
-    }  # fmt: skip
-    verdict = Text(
-        "The server keeps up with {load}, the highest rate that was sent: TTFT is {ttft} "
-        "({percentile}), TPOT {tpot} (median), and throughput {rate}.",
-        **values,
-    )
-    action = Text("Measure higher rates: the server keeps up with all that were sent.")
-    met = point.derived(point.met, "fraction")
-    lay_verdict = Text(
-        "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
-        "first word, and half of them at most {tpot} for each further word or part of one.",
-        load=point.load_text, users=users, ttft=ttft, tpot=tpot,
-    )  # fmt: skip
-    if (plan := found.planned) is not None:
-        rate = _rate(plan)
-        verdict = _plan(found, plan, rate, which, values["percentile"])
-        action = Text(
-            "Plan one server per {rate}, and measure that rate for some minutes before you rely on "
-            "it.",
-            rate=rate,
-        )
-        if plan.share < 1 - RESERVE - ALIKE:
-            action = Text(
-                "Plan one server per {rate} until rates of up to {more} are measured.",
-                rate=rate,
-                more=_of_highest(plan, 1 - RESERVE, REQUEST_RATE),
-            )
-        lay_verdict = Text(
-            "One server for every {rate} keeps {reserve} of its capacity in reserve: {users} at "
-            "most {ttft} for the first word, and half of them at most {tpot} for each further word "
-            "or part of one.",
-            rate=rate, reserve=plan.base.derived(1 - plan.share, "fraction"), users=users,
-            ttft=ttft, tpot=tpot,
-        )  # fmt: skip
+    met, load, plan = point.derived(point.met, "fraction"), point.load_text, found.planned
+    within: tuple[Evidence, ...] = ()
+    if point.slo.limited:
+        within = (Evidence(Text("requests within the targets at {load}", load=load), met),)
     if point.slo.limited and point.met < MIN_MET:
-        verdict = Text(
-            "The server keeps up with {load}, but only {met} of the requests meet the targets "
-            "(TTFT {ttft}, TPOT {tpot}): TTFT is {wait} ({percentile}), TPOT {pace} (median), and "
-            "throughput {rate}.",
-            load=point.load_text, met=met, wait=ttft, pace=tpot,
-            percentile=values["percentile"], rate=values["rate"],
-            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
-        )  # fmt: skip
-        lay_verdict = Text(
-            "{load} are answered without a growing queue, but no more than {met} of the requests "
-            "as fast as asked: the first word within {ttft}, each further one within {tpot}.",
-            load=point.load_text, met=met,
-            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
-        )  # fmt: skip
-        action = Text("Send less than {load} to each server, and measure there.",
-                      load=point.load_text)  # fmt: skip
-    return Finding(
-        "run_at",
-        verdict,
-        (Evidence(Text("requests within the targets at {load}", load=point.load_text), met),)
-        if point.slo.limited
-        else (),
-        action=action,
-        lay_verdict=lay_verdict,
+        return SENTENCES.finding(
+            "run_at/late",
+            within,
+            load=load,
+            met=met,
+            wait=ttft,
+            pace=tpot,
+            percentile=percentile,
+            rate=point.number(RATE),
+            ttft=target(point.slo.ttft_s),
+            tpot=target(point.slo.tpot_s),
+        )
+    if plan is None:
+        return SENTENCES.finding(
+            "run_at",
+            within,
+            load=load,
+            ttft=ttft,
+            percentile=percentile,
+            tpot=tpot,
+            rate=point.number(RATE),
+            users=users,
+        )
+    rate = _rate(plan)
+    low = plan.share < 1 - RESERVE - ALIKE
+    planned = SENTENCES.finding(
+        "run_at/planned",
+        within,
+        rate=rate,
+        percentile=percentile,
+        more=_of_highest(plan, 1 - RESERVE, REQUEST_RATE) if low else None,
+        **_plan(found, plan, which),
     )
+    lay_verdict = SENTENCES.text(
+        "planned",
+        rate=rate,
+        reserve=plan.base.derived(1 - plan.share, "fraction"),
+        users=users,
+        ttft=ttft,
+        tpot=tpot,
+    )
+    return replace(planned, lay_verdict=lay_verdict)
 
 
 def _highest_rate(plan: Planned) -> Number:
@@ -159,8 +138,8 @@ def _of_highest(plan: Planned, share: float, unit: str) -> Number:
     return plan.base.derived(share / plan.share * plan.rate, unit).by(formula)
 
 
-def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Value) -> Text:
-    """State the rate to plan with, what part of the capacity it is, and the latencies there."""
+def _plan(found: LoadTest, plan: Planned, which: str) -> dict[str, Value]:
+    """Return what part of the capacity the planned rate is, and the latencies there."""
     high, low = plan.high, plan.low
     kept_up: Value = Text("{load} that it kept up with at most", load=high.load_text)
     if found.capacity is not None:
@@ -180,32 +159,26 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
         return Text("{low} to {high}", low=lower, high=upper)
 
     loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
-    return Text(
-        "Run each server at up to {rate}, {part} of the {most}: TTFT is {ttft} ({percentile}) and "
-        "TPOT {tpot} (median), as measured at {loads}.",
-        rate=high.load_text if plan.measured else rate,
-        part=plan.base.derived(plan.share, "fraction").by(
-            Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_highest_rate(plan))
-            if plan.measured
-            else Text(
-                "1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction")
-            )
-        ),
-        most=kept_up,
-        ttft=between("ttft", which),
-        percentile=percentile,
-        tpot=between("tpot", "p50"),
-        loads=[*loads, high.load_text],
+    formula = Text(
+        "1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction")
     )
+    if plan.measured:
+        highest = _highest_rate(plan)
+        formula = Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=highest)
+    return {
+        "part": plan.base.derived(plan.share, "fraction").by(formula),
+        "most": kept_up,
+        "ttft": between("ttft", which),
+        "tpot": between("tpot", "p50"),
+        "loads": [*loads, high.load_text],
+    }
 
 
 def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
     """State what the server lacks; `sized`: another finding says how much to send to it."""
-    return Finding(
-        "falls_behind",
-        Text(
-            "At {load} the server falls behind: {last} requests are still in it when arrivals end, "
-            "and counted until the last answer it gives {answered}.",
+    return replace(
+        SENTENCES.finding(
+            "falls_behind",
             load=point.load_text,
             answered=point.number(ANSWERED),
             last=point.derived(state.last, "").by(
@@ -215,7 +188,6 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
         action=None
         if sized
         else Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
-        technical=True,
     )
 
 
@@ -234,13 +206,13 @@ def scaling(found: LoadTest) -> Finding | None:
     advice, action = Text("More clients bring more throughput"), None
     if law is not None:
         evidence.append(
-            Text(
-                "a client waits {fixed} for an answer and {each} more per further client (root "
-                "mean square error {error})",
-                fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"),
+            SENTENCES.text(
+                "client_law",
+                fixed=Number(law.fixed_s, "s"),
+                each=Number(law.each_s, "s"),
                 error=Number(law.residual, "fraction"),
             )
-        )  # fmt: skip
+        )
         advice = Text("Throughput scales up to {clients}", clients=sweep[-1].load_text)
         if law.bend <= law.last:
             bend = Number(law.bend)
@@ -250,37 +222,36 @@ def scaling(found: LoadTest) -> Finding | None:
                     bend=bend,
                 )
             )
-            advice = Text(
-                "Beyond about {bend} clients throughput grows less than half as fast as their "
-                "number",
+            advice = SENTENCES.text(
+                "beyond_bend",
                 bend=bend,
             )
             if not found.opened:  # a rate of requests sizes the server, not clients that wait
                 action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
     slower = first.latency("e2e", "p50").share_of(best.latency("e2e", "p50"))
-    return Finding(
-        "client_scaling",
-        Text(
-            "{advice}: together {clients} get {rate} ({gain} of {first}), and a request takes "
-            "{e2e} instead of {alone}.",
-            advice=advice, clients=best.load_text, rate=best.number(RATE), gain=gain,
-            first=first.load_text, e2e=best.latency("e2e", "p50"),
+    return replace(
+        SENTENCES.finding(
+            "client_scaling",
+            evidence,
+            advice=advice,
+            clients=best.load_text,
+            rate=best.number(RATE),
+            gain=gain,
+            first=first.load_text,
+            e2e=best.latency("e2e", "p50"),
             alone=first.latency("e2e", "p50"),
-        ),
-        tuple(evidence),
-        action=action,
-        disproof=Text(
-            "For prompts of {prompt} and answers of {output} tokens. The clients begin together "
-            "and stay in step, so that TTFT is higher than with requests that arrive at random.",
             prompt=first.prompt,
             output=first.output,
         ),
-        lay_verdict=Text(
-            "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
-            "the speed.",
-            n=round(best.load), gain=gain, first=round(first.load), part=slower,
+        action=action,
+        lay_verdict=SENTENCES.text(
+            "users",
+            n=round(best.load),
+            gain=gain,
+            first=round(first.load),
+            part=slower,
         ),
-    )  # fmt: skip
+    )
 
 
 def goodput(found: LoadTest) -> Finding | None:
@@ -299,32 +270,15 @@ def goodput(found: LoadTest) -> Finding | None:
         for p in known
         if p.met < 1
     ]  # fmt: skip
-    values: dict[str, Value] = {
-        "goodput": best.derived(best.goodput, REQUEST_RATE), "load": best.load_text,
-        "met": best.derived(best.met, "fraction"),
-        "ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s),
-    }  # fmt: skip
-    verdict = Text(
-        "Goodput is highest at {load}: {met} of all requests are within the targets (TTFT {ttft}, "
-        "TPOT {tpot}), {goodput} counted until the last answer.",
-        **values,
+    return SENTENCES.finding(
+        "goodput/one" if len(known) == 1 else "goodput",
+        missed[:SHOWN] or [Text("all requests of all loads met them")],
+        goodput=best.derived(best.goodput, REQUEST_RATE),
+        load=best.load_text,
+        met=best.derived(best.met, "fraction"),
+        ttft=target(slo.ttft_s),
+        tpot=target(slo.tpot_s),
     )
-    if len(known) == 1:
-        verdict = Text(
-            "Goodput at {load}: {met} of all requests are within the targets (TTFT {ttft}, TPOT "
-            "{tpot}), {goodput} counted until the last answer.",
-            **values,
-        )
-    return Finding(
-        "goodput",
-        verdict,
-        tuple(missed[:SHOWN] or [Text("all requests of all loads met them")]),
-        disproof=Text(
-            "Rates count until the last answer, which is after the last arrival. The targets are "
-            "the run's options slo_ttft and slo_tpot, no property of the server."
-        ),
-        technical=True,
-    )  # fmt: skip
 
 
 def target(seconds: float) -> Value:
@@ -357,30 +311,13 @@ def bursts(found: LoadTest) -> Finding | None:
         "fast": opened.latency("ttft", "p50"),
         "load": opened.load_text,
     }
-    return Finding(
+    return SENTENCES.finding(
         "bursts",
-        Text(
-            "How requests arrive decides TTFT: the median is {slow} with {clients} in lockstep "
-            "({rate}), and {fast} with {load} at random.",
-            rate=closed.number(ANSWERED),
-            **values,
-        ),
         (
             Evidence(Text("answered in the open loop:"), opened.number(ANSWERED)),
             Evidence(Text("TPOT in step"), closed.latency("tpot", "p50")),
             Evidence(Text("TPOT at random"), opened.latency("tpot", "p50")),
         ),
-        action=Text(
-            "Size servers by the runs at a fixed request rate (open loop): real users arrive like "
-            "that."
-        ),
-        disproof=Text(
-            "Clients of a closed loop whose answers are equally long stay in step: their prompts "
-            "come in bursts and wait for each other."
-        ),
-        lay_verdict=Text(
-            "The wait for the first word depends on how users come: {slow} for {clients} that all "
-            "ask at the same moments, {fast} for {load} at random.",
-            **values,
-        ),
+        rate=closed.number(ANSWERED),
+        **values,
     )

@@ -1,29 +1,49 @@
-"""The section of the target vllm-serve."""
+"""The section of the target vllm-serve, with its tables and charts."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from nsight_prof.parsers.cells import count, known, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Basis,
+    Column,
     Fact,
     Finding,
     Json,
+    Number,
     Section,
+    Table,
     Text,
     Value,
     Verbatim,
     arranged,
 )
-from nsight_prof.reports.serving.points import PERCENTILES, clock_limit, lost_points, model_facts
+from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, Series
+from nsight_prof.reports.page.units import quantity, significant
+from nsight_prof.reports.page.values import Words
+from nsight_prof.reports.serving.points import (
+    LATENCIES,
+    PERCENTILES,
+    REQUEST_RATE,
+    TOKEN_RATE,
+    amount,
+    cell_column,
+    clock_limit,
+    engine_columns,
+    gpu_columns,
+    lost_points,
+    model_facts,
+    shape,
+)
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.serving_load import causes, rates
 from nsight_prof.reports.studies.serving_load.causes import limit
-from nsight_prof.reports.studies.serving_load.charts import charts
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
     RATE,
@@ -33,50 +53,16 @@ from nsight_prof.reports.studies.serving_load.points import (
     keeping,
     load_test,
 )
-from nsight_prof.reports.studies.serving_load.tables import tables
+from nsight_prof.reports.studies.serving_load.rates import target
+
+SENTENCES = Sentences("serving_load")
 
 KEY = "serving_load"
-MADE_UP = Text(
-    "The server listens on this machine only; the client streams completions of random prompts "
-    "of token ids, no two alike, and ignores the end of a sequence, so that all answers are "
-    "equally long. Every request counts, from the first to the last, as `vllm bench serve` has "
-    "it."
-)
-OF_FILE = Text(
-    "The client streams answers to the requests of a file, over and over where a load has more, so "
-    "that a prefix cache may find them. A row without a text has a random prompt of its length, "
-    "whose first blocks are those that its hash_ids name. Answers have the length that the file "
-    "names, else that of the recipe: the end of a sequence is ignored."
-)
-TRACE = Text(
-    "Requests arrive as the trace has them, and count from the moment when they were due, also "
-    "where the client was late; the rate is their mean."
-)
-LOOPS = Text(
-    "Closed loop: each client sends its next request when the one before is answered. Open "
-    "loop: requests arrive at uniformly random times, which is a Poisson process of exactly "
-    "the given rate, and count from the moment when they were due, also where the client was "
-    "late."
-)
-METHOD = (
-    Text(
-        "TTFT ends with the first piece of the answer that brings a token; TPOT is (last token - "
-        "first token) / (tokens - 1) of a request; ITL is the time between two tokens, 0 where one "
-        "piece brings both. The server reports with each piece how many tokens it has sent."
-    ),
-    Text(
-        "Requests pile up where their number in the server grows, over the last two thirds of the "
-        "arrivals, by more than three standard deviations of what chance gives (twice its mean as "
-        "variance) and by more than a tenth of the arrivals. The law of the closed loops is that "
-        "of one answer: t(n) = t0 + c max(0, n - k) for n clients; by Little's law an open loop of "
-        "rate r has the n with n / t(n) = r in the server in the long run. It holds for as many "
-        "clients as were measured; the capacity is what was answered, not the law's limit 1 / c."
-    ),
-    Text(
-        "The server's own numbers are the growth of its counters and histograms at /metrics; a "
-        "look at /metrics takes its front end some milliseconds, so that there is one per second."
-    ),
-)
+MADE_UP = SENTENCES.text("made_up")
+OF_FILE = SENTENCES.text("of_file")
+TRACE = SENTENCES.text("trace")
+LOOPS = SENTENCES.text("loops")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -149,10 +135,10 @@ def _facts(found: LoadTest) -> list[Fact]:
     points = [*found.closed[:1], *([found.recommended] if found.recommended else [])]
     if found.recommended is None:
         points += found.closed[1:][-1:]
-    return [fact for point in points for fact in _latencies(point)]
+    return [fact for point in points for fact in _latency_facts(point)]
 
 
-def _latencies(point: Point) -> list[Fact]:
+def _latency_facts(point: Point) -> list[Fact]:
     load = point.load_text
     ttft, tpot = (point.latency(quantity, "p50") for quantity in ("ttft", "tpot"))
     return [
@@ -220,9 +206,8 @@ def _of_capacity(found: LoadTest, point: Point) -> Basis:
             rate=lowest.number(ANSWERED),
             part=lowest.derived(1 - lowest.value(ANSWERED) / point.value(ANSWERED), "fraction"),
         )
-    rests = Text(
-        "The rate rests on {most}, the most that was answered (at {load}, {requests} requests in "
-        "{time}): too short to show what minutes would.{other}",
+    rests = SENTENCES.text(
+        "of_capacity",
         most=point.number(ANSWERED),
         load=point.load_text,
         requests=point.number("requests"),
@@ -263,9 +248,8 @@ def _timed(point: Point) -> Basis:
         Text("{timed} 95 % intervals: {intervals}.", timed=timed, intervals=intervals),
         timed
         if ttft.low is None
-        else Text(
-            "At {load} {requests} requests were timed, {times}: the {wait} for the first word may "
-            "as well be {interval}.",
+        else SENTENCES.text(
+            "timed",
             wait=point.latency("ttft", which),
             interval=ttft,
             **values,
@@ -289,3 +273,298 @@ def _loads_not_measured(found: LoadTest) -> Iterator[Text]:
     longest = max((p for p, _ in found.judged), key=lambda p: p.value("duration_s"))
     yield Text("load for longer than {time}", time=longest.number("duration_s"))
     yield Text("other lengths of prompts and answers")
+
+
+VERDICTS = {"yes": Text("yes"), "no": Text("no"), "not settled": Text("not settled")}
+AT_RANDOM = Text("Requests that arrive at random (open loops)")
+AS_TRACED = Text("Requests that arrive as a trace has them (open loop)")
+NO_METRICS = "the server's metrics were not read"
+
+
+def tables(found: LoadTest) -> Iterator[Table[Any]]:
+    """Yield the tables that the points allow."""
+    closed = Column[Point](Text("Clients"), lambda p: round(p.load))
+    if found.closed:
+        yield _loads(
+            found, "serving-closed", Text("Clients that wait for their answers (closed loops)"),
+            found.closed, [closed, *_results()],
+        )  # fmt: skip
+    if found.opened:
+        sent = Column[Point](Text("Sent, requests/s"), lambda p: amount(p.load))
+        keeps_up = Column[Point](Text("Keeps up"), lambda p: _verdict(found, p))
+        yield _loads(
+            found, "serving-open", AS_TRACED if found.opened[0].is_trace else AT_RANDOM,
+            found.opened, [sent, *_results(), keeps_up],
+        )  # fmt: skip
+    yield _percentiles(found)
+    if any(point.first_token_parts() for point in found.loads):
+        yield _waiting(found)
+    yield _machine(found)
+    if points := [p for p in found.loads if p.differences()]:
+        yield _agreement(points)
+
+
+def _load() -> Column[Point]:
+    return Column(Text("Load"), lambda p: p.load_text)
+
+
+def _verdict(found: LoadTest, point: Point) -> Text | None:
+    state = keeping(point, found.law)
+    return None if state is None else VERDICTS[state.verdict]
+
+
+def _results() -> list[Column[Point]]:
+    def latency(heading: Text, name: str, which: str) -> Column[Point]:
+        return Column(heading, lambda p: p.latency(name, which))
+
+    return [
+        cell_column(Text("Requests"), "requests"),
+        cell_column(Text("Answered"), "requests_per_s", REQUEST_RATE),
+        cell_column(Text("Output"), RATE, TOKEN_RATE),
+        latency(Text("TTFT, median"), "ttft", "p50"),
+        latency(Text("TTFT, P95"), "ttft", "p95"),
+        latency(Text("TPOT, median"), "tpot", "p50"),
+        latency(Text("TPOT, P95"), "tpot", "p95"),
+        latency(Text("ITL, P99"), "itl", "p99"),
+        latency(Text("End to end, median"), "e2e", "p50"),
+        Column(Text("Within targets"), lambda p: Number(p.met, "fraction")),
+        Column(Text("Goodput"), lambda p: Number(p.goodput, REQUEST_RATE), REQUEST_RATE),
+    ]
+
+
+def _loads(
+    found: LoadTest, key: str, title: Text, points: list[Point], columns: list[Column[Point]]
+) -> Table[Point]:
+    note = SENTENCES.text(
+        "at_random",
+        shape=shape(points[0]),
+        ttft=target(found.slo.ttft_s),
+        tpot=target(found.slo.tpot_s),
+    )
+    if points[0].closed:
+        note = SENTENCES.text(
+            "in_step",
+            **note.values,
+        )
+    return Table(key, title, columns, points, note=note, refs=lambda p: [p.ref])
+
+
+def _percentiles(found: LoadTest) -> Table[tuple[Point, str]]:
+    def percentile(which: str) -> Column[tuple[Point, str]]:
+        return Column(PERCENTILES[which], lambda row: row[0].latency(row[1], which))
+
+    return Table(
+        "serving-percentiles",
+        Text("Percentiles of all latencies"),
+        [
+            Column(Text("Load"), lambda row: row[0].load_text),
+            Column(Text("Latency"), lambda row: LATENCIES[row[1]]),
+            Column(Text("Values"), lambda row: row[0].samples(row[1])),
+            *map(percentile, PERCENTILES),
+        ],
+        [(p, name) for p in found.loads for name in LATENCIES if p.samples(name)],
+        note=SENTENCES.note("serving-percentiles"),
+        folded=True,
+    )
+
+
+def _waiting(found: LoadTest) -> Table[Point]:
+    def phase(heading: Text, name: str) -> Column[Point]:
+        return Column(heading, lambda p: Number(p.first_token_parts().get(name), "s",
+                                                missing=NO_METRICS))  # fmt: skip
+
+    def hits(point: Point) -> Number:
+        prompts = point.server["prompt_tokens"]
+        share = point.server["prefix_hit_tokens"] / prompts if prompts else None
+        return Number(share, "fraction", missing=NO_METRICS)
+
+    headings = {
+        "queue": Text("In the queue"),
+        "prefill": Text("Prefill"),
+        "front": Text("Front end"),
+        "server": Text("Prefill and front end"),
+        "client": Text("HTTP and client"),
+    }
+    measured = {name for point in found.loads for name in point.first_token_parts()}
+    columns = [phase(heading, name) for name, heading in headings.items() if name in measured]
+    return Table(
+        "serving-first-token",
+        Text("What a first token waits for"),
+        [
+            _load(),
+            cell_column(Text("TTFT, mean"), "ttft_mean_s"),
+            *columns,
+            *engine_columns(),
+            Column(Text("Prefix cache hits"), hits),
+        ],
+        found.loads,
+        note=SENTENCES.note("serving-first-token"),
+        folded=True,
+    )
+
+
+def _machine(found: LoadTest) -> Table[Point]:
+    return Table(
+        "serving-machine",
+        Text("GPU and client by load"),
+        [
+            _load(),
+            *gpu_columns(),
+            Column(Text("Client's CPU"), lambda p: Number(p.server["client_cpu"], "fraction")),
+            Column(
+                Text("Latest request late by"),
+                lambda p: None if p.closed else Number(p.server["client_late_s"], "s"),
+            ),
+        ],
+        found.loads,
+        note=SENTENCES.note("serving-machine"),
+        folded=True,
+    )
+
+
+def _agreement(points: list[Point]) -> Table[Point]:
+    def server(heading: Text, name: str) -> Column[Point]:
+        return Column(heading, lambda p: Number(p.server[name], "s"))
+
+    def difference(heading: Text, name: str) -> Column[Point]:
+        return Column(heading, lambda p: Number(p.differences().get(name), "fraction"))
+
+    return Table(
+        "serving-agreement",
+        Text("Client beside server"),
+        [
+            _load(),
+            cell_column(Text("Output, client"), RATE, TOKEN_RATE),
+            cell_column(Text("Output, server"), "vllm_output_tokens_per_s", TOKEN_RATE),
+            difference(Text("Output, difference"), "tokens"),
+            cell_column(Text("TTFT, client"), "ttft_mean_s"),
+            server(Text("TTFT, server"), "ttft_mean_s"),
+            difference(Text("TTFT, difference"), "ttft"),
+            cell_column(Text("TPOT, client"), "tpot_mean_s"),
+            server(Text("TPOT, server"), "tpot_mean_s"),
+            difference(Text("TPOT, difference"), "tpot"),
+            cell_column(Text("End to end, client"), "e2e_mean_s"),
+            server(Text("End to end, server"), "e2e_mean_s"),
+            difference(Text("End to end, difference"), "e2e"),
+        ],
+        points,
+        note=SENTENCES.note("serving-agreement"),
+        folded=True,
+    )
+
+
+MS = 1e3
+WIDE = 20.0
+"""Ratio of the highest to the lowest latency from which on the axis is logarithmic."""
+LINES = {"p50": "median", "p95": "P95", "p99": "P99"}
+
+
+def charts(found: LoadTest) -> tuple[Chart | None, ...]:
+    """Return the charts that the points allow: first that of rates, by which a server is sized."""
+    return _open(found), _closed(found), _trade(found)
+
+
+def _closed(found: LoadTest) -> LineFigure | None:
+    """Return throughput and latencies over the number of clients."""
+    sweep = found.closed
+    if len(sweep) < 2:
+        return None
+    law = found.law
+    output = Series("measured", tuple(p.load for p in sweep), tuple(p.value(RATE) for p in sweep))
+    marks: tuple[tuple[float, Words], ...] = ()
+    if law is not None and law.bend_measured:
+        marks = ((law.bend, Text("bends at {n} clients", n=significant(law.bend, 2))),)
+    return LineFigure(
+        **SENTENCES.chart("serving-clients"),
+        subtitle=_shape(sweep[0]),
+        x_log=True,
+        marks=marks,
+        panels=(Panel("output tokens/s", (output,), "Output"), *_latencies(found, sweep)),
+    )
+
+
+def _open(found: LoadTest) -> LineFigure | None:
+    """Return what was answered, latencies and the share within the targets over the rate."""
+    sweep = found.opened
+    if len(sweep) < 2:
+        return None
+    at, rates = tuple(p.load for p in sweep), "rates"  # one colour, so percentiles keep theirs
+    answered = Panel(
+        "requests/s",
+        (
+            Series("answered", at, tuple(p.value("requests_per_s") for p in sweep), group=rates),
+            Series("within targets", at, tuple(p.goodput for p in sweep), group=rates),
+            Series("sent", at, at, group=rates),
+        ),
+        "Requests",
+    )
+    return LineFigure(
+        **SENTENCES.chart("serving-rates"),
+        subtitle=SENTENCES.text(
+            "open",
+            shape=_shape(sweep[0]),
+        ),
+        panels=(answered, *_latencies(found, sweep)),
+    )
+
+
+def _latencies(found: LoadTest, sweep: list[Point]) -> tuple[Panel, ...]:
+    return (
+        _latency(sweep, "ttft", "TTFT", found.slo.ttft_s),
+        _latency(sweep, "tpot", "TPOT", found.slo.tpot_s),
+    )
+
+
+def _latency(sweep: list[Point], name: str, title: str, target_s: float) -> Panel:
+    at = tuple(p.load for p in sweep)
+    lines = [
+        Series(words, at, tuple(MS * p.percentile(name, which) for p in sweep))
+        for which, words in LINES.items()
+    ]
+    drawn = tuple(line for line in lines if not all(map(math.isnan, line.y)))
+    values = [y for line in drawn for y in line.y if not math.isnan(y)]
+    highest, lowest = max(values, default=0.0), min(values, default=0.0)
+    # A target far above all that was measured would flatten the lines.
+    near = MS * target_s <= 2 * highest
+    target = Text("target {time}", time=quantity(target_s, "s", 3))
+    levels = ((MS * target_s, target),) if near else ()
+    return Panel("ms", drawn, title, levels=levels, y_log=highest > WIDE * lowest > 0)
+
+
+def _trade(found: LoadTest) -> LineFigure | None:
+    """Return the throughput of the server over that of each user."""
+    overloaded = {p.load for p, state in found.judged if state.verdict == "no"}
+    lines = []
+    for kind, unit, sweep in (
+        (Text("closed loops"), Text("clients"), found.closed),
+        (Text("open loops"), Text("requests/s"), found.opened),
+    ):
+        known = [p for p in sweep if p.user_rate > 0 and (p.closed or p.load not in overloaded)]
+        if known:
+            lines.append(
+                Series(
+                    Text(
+                        "{kind}, {low} to {high} {unit}",
+                        kind=kind,
+                        low=f"{known[0].load:g}",
+                        high=f"{known[-1].load:g}",
+                        unit=unit,
+                    ),
+                    tuple(p.user_rate for p in known),
+                    tuple(p.value(RATE) for p in known),
+                )
+            )
+    if not any(len(line.x) > 1 for line in lines):
+        return None
+    return LineFigure(
+        **SENTENCES.chart("serving-trade"),
+        series=tuple(lines),
+    )
+
+
+def _shape(point: Point) -> Text:
+    return Text(
+        "{prompt} prompt and {output} output tokens per request.",
+        prompt=point.prompt,
+        output=point.output,
+    )

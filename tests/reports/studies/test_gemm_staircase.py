@@ -122,7 +122,7 @@ def test_reads_tiles_of_names_and_of_parameters(
 ) -> None:
     points, refused = read_points(make_bench_run(rows, target="gemm_staircase"))
     assert len(points) + len(refused) == len(rows)
-    by_shape = {(p.group, p.dtype, p.variant, p.m): p for p in points}
+    by_shape = {(p.set, p.dtype, p.variant, p.m): p for p in points}
     # cuBLAS is column-major: its 256 runs along N.
     library = by_shape["sweep", "bf16", "cublas", 257].tiling
     assert library is not None
@@ -210,12 +210,12 @@ def test_finds_sizes_that_padding_would_speed_up(
     run = make_bench_run(rows, target="gemm_staircase")
     (sweep,) = [c for c in curves(read_points(run)[0]) if c.name == "cuBLAS bf16"]
     worst = inversions(sweep)[0]
-    assert worst.point.m == 640
-    assert worst.larger.m > 640
-    assert worst.gain == pytest.approx(1 - 1 / 1.25, abs=0.02)
+    assert worst.before.m == 640
+    assert worst.after.m > 640
+    assert worst.saved.value == pytest.approx(1 - 1 / 1.25, abs=0.02)
     action = by_rule(made_section(run))["padding"].action
     assert action is not None
-    assert (action.values["m"], action.values["larger"]) == ("640", str(worst.larger.m))
+    assert (action.values["m"], action.values["larger"]) == ("640", str(worst.after.m))
 
 
 def test_shows_warm_weights_beside_cold_ones(

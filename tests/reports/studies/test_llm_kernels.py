@@ -12,8 +12,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Table, Text
 from nsight_prof.reports.page.frame import Places, sentence_values
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.llm_kernels.agreement import PADDED, agreements
-from nsight_prof.reports.studies.llm_kernels.overview import steps
+from nsight_prof.reports.studies.llm_kernels.pairs import PADDED, agreements
 from nsight_prof.reports.studies.llm_kernels.points import (
     first,
     flash_version,
@@ -23,7 +22,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown_interval,
     title,
 )
-from nsight_prof.reports.studies.llm_kernels.section import reference_model, section
+from nsight_prof.reports.studies.llm_kernels.section import reference_model, section, steps
 
 Row = dict[str, Any]
 MakeRun = Callable[..., Run]

@@ -19,7 +19,7 @@ from nsight_prof.reports.render.gallery import bench_pictures
 from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.render.results_json import schema
 from nsight_prof.reports.studies.registry import bench_report
-from nsight_prof.reports.studies.serving_baseline.points import baseline
+from nsight_prof.reports.studies.serving_baseline.findings import baseline
 from nsight_prof.reports.studies.serving_baseline.section import section
 
 Make = Callable[..., Run]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsight_prof.reports.studies.memory_patterns import turnaround_fit as fits
-from nsight_prof.reports.studies.memory_patterns.turnaround_solve import (
+from nsight_prof.reports.studies.memory_patterns import turnaround as fits
+from nsight_prof.reports.studies.memory_patterns.turnaround import (
     REFERENCE,
     Mixes,
     predict,
@@ -74,7 +74,7 @@ def test_known_parameters_are_within_their_intervals(kind: str) -> None:
         cases = mixes(kind, seed, turn=TRUTH[kind].get("turnaround", TURN))
         fitted = fits.fit(kind, cases, seed=seed, resamples=200)
         for name, value in truth.items():
-            estimate = getattr(fitted, name)
+            estimate = fitted.estimates[name]
             within[name] += estimate.low <= value <= estimate.high
     # 95 % intervals: 34 of 40 or fewer would come up once in 200 sets.
     assert min(within.values()) >= 35, within
@@ -93,20 +93,17 @@ def test_without_a_penalty_the_interval_of_a_turnaround_includes_zero() -> None:
     seeds = 20
     includes = 0
     for seed in range(seeds):
-        estimate = fits.fit("switches", mixes("none", seed), resamples=200).turnaround
-        assert estimate is not None
+        estimate = fits.fit("switches", mixes("none", seed), resamples=200).estimates["turnaround"]
         includes += estimate.low <= 0 <= estimate.high
     assert includes >= 17
 
 
 def test_without_noise_the_parameters_are_exact() -> None:
     fitted = fits.fit("batched", mixes("batched", 0, noise=1e-9), resamples=50)
-    assert fitted.turnaround is not None
-    assert fitted.batch is not None
-    assert fitted.turnaround.value == pytest.approx(TURN, rel=1e-4)
-    assert fitted.batch.value == pytest.approx(BATCH, rel=1e-4)
-    assert fitted.read_rate.value == pytest.approx(READ, rel=1e-5)
-    assert fitted.write_rate.value == pytest.approx(WRITE, rel=1e-5)
+    assert fitted.estimates["turnaround"].value == pytest.approx(TURN, rel=1e-4)
+    assert fitted.estimates["batch"].value == pytest.approx(BATCH, rel=1e-4)
+    assert fitted.estimates["read_rate"].value == pytest.approx(READ, rel=1e-5)
+    assert fitted.estimates["write_rate"].value == pytest.approx(WRITE, rel=1e-5)
 
 
 def test_the_batched_solution_is_the_best_of_a_grid_search() -> None:
@@ -124,28 +121,25 @@ def test_the_batched_solution_is_the_best_of_a_grid_search() -> None:
 
     searched = min(loss(batch) for batch in np.geomspace(1e3, 3e9, 2000))
     assert found.loss[0] <= searched * (1 + 1e-9)
-    assert found.loss[0] == pytest.approx(loss(float(found.batch[0])), rel=1e-6)
+    assert found.loss[0] == pytest.approx(loss(float(found.quantities["batch"][0])), rel=1e-6)
 
 
 def test_the_drain_has_the_slopes_of_its_formula() -> None:
     cases = mixes("drain", 1)
     weights = (1 / cases.sigma**2)[None, :]
     found = solve("drain", cases, weights)
-    analytic = slopes("drain", cases, found)
-    by_name = {"mix_cost": 1e-6, "exponent": 1e-6, "batch": 1e-6}
-    for column, (name, step) in enumerate(by_name.items(), 2):
-        value = getattr(found, name)
-        moved = replace(found, **{name: value * (1 + step)})
-        # The last parameter is the logarithm of the bytes.
-        change = step if name == "batch" else float(value[0]) * step
-        numeric = (predict("drain", cases, moved) - predict("drain", cases, found)) / change
+    analytic = slopes(cases, found)
+    for column in (2, 3, 4):
+        change = 1e-6 * abs(found.beta[0, column])
+        moved = replace(found, beta=found.beta + change * np.eye(5)[column])
+        numeric = (predict(cases, moved) - predict(cases, found)) / change
         assert analytic[:, column] == pytest.approx(numeric, rel=1e-3, abs=1e-9 * numeric.max())
 
 
 def test_the_drain_without_noise_is_exact() -> None:
     fitted = fits.fit("drain", mixes("drain", 0, noise=1e-9), resamples=20)
     for name, value in TRUTH["drain"].items():
-        assert getattr(fitted, name).value == pytest.approx(value, rel=1e-3)
+        assert fitted.estimates[name].value == pytest.approx(value, rel=1e-3)
 
 
 def test_linear_fits_agree_with_numpy() -> None:
@@ -154,10 +148,11 @@ def test_linear_fits_agree_with_numpy() -> None:
     root = 1 / cases.sigma
     design = np.stack([cases.reads, cases.writes, cases.rarer], axis=1) * root[:, None]
     beta, *_ = np.linalg.lstsq(design, cases.seconds * root, rcond=None)
-    assert fitted.mix_cost is not None
-    assert [1 / fitted.read_rate.value, 1 / fitted.write_rate.value, fitted.mix_cost.value] == (
-        pytest.approx(list(beta), rel=1e-8)
-    )
+    assert [
+        1 / fitted.estimates["read_rate"].value,
+        1 / fitted.estimates["write_rate"].value,
+        fitted.estimates["mix_cost"].value,
+    ] == (pytest.approx(list(beta), rel=1e-8))
 
 
 def test_too_few_cases_are_refused_and_left_out() -> None:
