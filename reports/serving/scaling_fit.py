@@ -112,16 +112,14 @@ def _solved(n: Floats, t: Floats, tried: Floats) -> Scaling | None:
     constant = 1 / t
     beyond = np.maximum(0.0, n - tried[:, None]) / t
     shared = beyond @ constant / (constant @ constant)
-    apart = beyond - shared[:, None] * constant
-    length = np.sum(apart**2, axis=1)
-    each = np.maximum(np.sum(apart, axis=1) / np.where(length > 0, length, math.inf), 0.0)
+    orthogonal = beyond - shared[:, None] * constant
+    length = np.sum(orthogonal**2, axis=1)
+    each = np.maximum(np.sum(orthogonal, axis=1) / np.where(length > 0, length, math.inf), 0.0)
     fixed = np.sum(constant) / (constant @ constant) - each * shared
     errors = fixed[:, None] * constant + each[:, None] * beyond - 1
     residual = np.where(fixed > 0, np.sqrt(np.mean(errors**2, axis=1)), math.inf)
     best = int(np.argmin(residual))
-    if fixed[best] <= 0:
-        return None
-    return Scaling(
+    return None if fixed[best] <= 0 else Scaling(
         float(fixed[best]), float(each[best]), float(tried[best]), float(residual[best]),
         math.nan, math.nan, float(n[0]), float(n[-1]),
     )  # fmt: skip
