@@ -90,8 +90,10 @@ def test_one_layout_mends_kernels_that_use_as_much_of_each_sector(
     """Three kernels of a magma flow read structures of twelve numbers; ends measured: 85 %."""
     found, leads = [], []
     for name, gain_part, efficiency in (("k1", 0.3, 12.5), ("k2", 0.2, used)):
-        part = {"share": 0.4, "gain_program": gain_part, "gain_ns": 100 * gain_part}
-        found.append(Finding("uncoalesced_accesses", Text("v"), kernel_ids=(name,), **part))
+        found.append(
+            Finding("uncoalesced_accesses", Text("v"), kernel_ids=(name,), share=0.4,
+                    gain_program=gain_part, gain_ns=100 * gain_part)
+        )  # fmt: skip
         sectors = dict.fromkeys(EFFICIENCIES, efficiency)
         leads.append(Judged(row(library=library, **sectors), (), None, gain_part, 0.0))
     mended = _of_one_layout(found, leads, 100.0)

@@ -250,7 +250,7 @@ def test_what_the_host_leaves_of_any_gain_counts_once(view: ReportView) -> None:
         for rank, kernel in enumerate(kernels, 1)
     ]  # fmt: skip
     bare = tuple(replace(kernel, gain_ns=None, bound_cause="tail") for kernel in kernels)
-    (step,) = savings(replace(view, kernels=bare, findings=shared)).steps
+    (step,) = savings(replace(view, kernels=bare, findings=tuple(shared))).steps
     assert step.estimate_ns == pytest.approx(view.run_time.of_kernels(2e4))
     assert step.most_ns == pytest.approx(view.run_time.of_kernels(6e4))
 
