@@ -39,16 +39,16 @@ def cached(run: RunDir, make: Callable[[], Known | None]) -> Known | None:
                   pickle.UnpicklingError):  # fmt: skip
         found: Known = pickle.loads(path.read_bytes())
         return found
-    made = make()
-    if made is not None:
+    known = make()
+    if known is not None:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with whole_file(path) as partial:
-                partial.write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+                partial.write_bytes(pickle.dumps(known, pickle.HIGHEST_PROTOCOL))
             files = sorted(path.parent.glob("*.pickle"), key=lambda file: file.stat().st_mtime)
             for file in files[:-RUNS]:
                 file.unlink()
-    return made
+    return known
 
 
 def _key(run: RunDir) -> str:

@@ -68,12 +68,12 @@ def _report_in_process(connection: Connection, run: RunDir) -> tuple[tuple[str, 
     """Have a report made; where that process died, it is made here."""
     try:
         connection.send(run)
-        made = connection.recv()
+        answer = connection.recv()
     except (EOFError, OSError):
         return make_report(run)
-    if isinstance(made, Exception):
-        raise made
-    return made  # type: ignore[no-any-return]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer  # type: ignore[no-any-return]
 
 
 def _serve(

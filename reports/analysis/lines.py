@@ -381,7 +381,7 @@ def item_lines(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
         lines = host_lines(each[of_function >= MOST * total], counted)
         if lines:
             at = {(line.file, line.line) for line in lines}
-            inside = [place in at for place in zip(around["file"], around["line"], strict=True)]
+            inside = [line in at for line in zip(around["file"], around["line"], strict=True)]
             lines = host_lines(around[inside].drop_duplicates("row"), counted)
             refs = lines[0].share.refs
             return [replace(x, share=of_samples(x.samples, int(total), refs)) for x in lines]

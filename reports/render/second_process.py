@@ -40,8 +40,10 @@ def second_process(serve: Callable[[Connection], None]) -> Iterator[Connection |
         process.join()
 
 
-def _begin(serve: Callable[[Connection], None], parents: Connection, own: Connection) -> None:
+def _begin(
+    serve: Callable[[Connection], None], parents: Connection, connection: Connection
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
     parents.close()  # or the end of the other process would not be seen
     with suppress(EOFError, OSError):
-        serve(own)
+        serve(connection)

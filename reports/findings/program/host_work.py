@@ -573,10 +573,10 @@ def _copied(run: Run, stage: Stage, rows: pd.DataFrame) -> Number:
     operations = run.memory_operations
     copying = host_rows(run, stage.name, ("copying",))
     at = set(zip(rows["file"], rows["function"], strict=True))
-    there = [place in at for place in zip(copying["file"], copying["function"], strict=True)]
-    part = copying.loc[there, "samples"].sum() / max(1, copying["samples"].sum())
+    there = [lines in at for lines in zip(copying["file"], copying["function"], strict=True)]
+    share = copying.loc[there, "samples"].sum() / max(1, copying["samples"].sum())
     to_host = operations.loc[operations["kind"].eq("device to host"), "total_ns"].sum() / stage.gpus
-    return Number(part * to_host, "ns", column("memory_operations", "total_ns"))
+    return Number(share * to_host, "ns", column("memory_operations", "total_ns"))
 
 
 def _at_start(run: Run, stage: Stage) -> float:
