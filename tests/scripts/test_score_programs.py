@@ -194,6 +194,7 @@ def test_a_word_of_many_other_causes_is_generous() -> None:
         "seventeenth_set_look.json",
         "eighteenth_set_look.json",
         "nineteenth_set_look.json",
+        "twentieth_set_look.json",
     ],
 )
 def test_a_recorded_first_look_is_of_all_programs_and_names_no_folder(name: str) -> None:
