@@ -37,6 +37,8 @@ NEARLY = 1.05
 """How far above that part a rate may lie: rates were chosen by the predicted capacity."""
 DRAWS = 2000
 """Draws of engines for an interval of 90 %."""
+WATCHED = ("trace", "counters", "operators")
+"""Steps whose engines run under a profiler, or one operator after another."""
 NARROW = "narrow engines: "
 """Before what is of engines that no user has: they tell what the host needs."""
 OPEN_RATE = re.compile(r"open/r([\d.]+)/")
@@ -186,7 +188,7 @@ def _several(captures: Path) -> Iterator[tuple[Path, str, str, str]]:
 def _engines(run: Path) -> Iterator[tuple[list[Any], str, _Medians]]:
     """Yield settings, name and numbers of each engine with graphs that no profiler watched."""
     for path in sorted(run.glob("steps/*/result*.jsonl*")):
-        if "counters" in path.parent.name or "operators" in path.parent.name:
+        if path.parent.name.partition("-")[2] in WATCHED:
             continue
         content = path.read_bytes()
         lines = (lzma.decompress(content) if path.suffix == ".xz" else content).splitlines()
