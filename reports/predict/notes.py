@@ -128,8 +128,16 @@ NOTES: dict[str, Callable[..., Text]] = {
         "the recorded engine served another model, or on another number of GPUs: what its kernels "
         "take beyond the benchmark is carried over, and how well that holds is not known",
     ),
-    "half-way": partial(Text, "prompts of batches are issued half way to those of other models"),
-    "other-hosts": partial(Text, "prompts are issued as other models' were (of servers: half way)"),
+    "half-way": partial(
+        Text,
+        "the host issues prompts of batches at a speed half way between what was measured and that "
+        "of other models (geometric mean)",
+    ),
+    "other-hosts": partial(
+        Text,
+        "the host issues prompts of batches as fast as those of other models, of servers half way "
+        "between that and what was measured (geometric mean)",
+    ),
     "traced-hosts": partial(
         Text,
         "prompts of batches are issued in the part of the time that the trace says which other "
