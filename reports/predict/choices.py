@@ -22,7 +22,7 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
                                           n=int(value)),
     "speculative_tokens": lambda _: Text("without speculative decoding"),
     "graphs": lambda _: Text("without CUDA graphs"),
-    "host": lambda value: Text("host time per step {n}", n=Number(float(value), "x", digits=2)),
+    "host": lambda value: Text("host time per step {n}", n=f"{float(value):g}x"),
     "load": lambda value: Text("twice the load: {case}", case=Name(value)),
     "max_batched_tokens": lambda value: Text("steps of at most {n} tokens", n=int(value)),
     "max_num_seqs": lambda value: Text("at most {n} requests at a time", n=int(value)),

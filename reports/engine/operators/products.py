@@ -53,7 +53,7 @@ def kernel_savings(
     run: Run, stage: Stage, lost_ns: float, kernel_ids: Set[str], savings: Savings
 ) -> Iterator[Text]:
     """Yield `lost_ns` of a run for all runs, with what the table has of it for the stage's kernels,
-    and kernels that no finding is about.
+    the same as evidence, and kernels that no finding is about.
     """
     lost = Number(lost_ns * stage.runs, "ns")
     gpu_time = Number(run.kernels["total_ns"].sum(min_count=1), "ns")
@@ -62,19 +62,24 @@ def kernel_savings(
     kernels = run.stage_kernels[run.stage_kernels["stage"] == stage.stage]
     gains = {key: s.part_of_time for key, s in savings.items() if s.part_of_time is not None}
     rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & gains.keys()]
+    evidence = Text("beyond the roof, in all runs: {lost} ({part} of the GPU time)",
+                    lost=lost, part=in_all["part"])  # fmt: skip
     if not rows:
         yield Text("{runs} that is {lost}, {part} of the GPU time.", **in_all)
+        yield evidence
         return
     judged = sorted({savings[text(r["kernel_id"])] for r in rows}, key=lambda s: s.number)
-    saved = sum(number(r["total_ns"]) * gains[text(r["kernel_id"])] for r in rows)
+    saved = Number(sum(number(r["total_ns"]) * gains[text(r["kernel_id"])] for r in rows), "ns")
     yield Text(
         "{runs} that is {lost}, {part} of the GPU time; the table of what each kernel could save "
         "has {saved} of it for {kernels}, since it takes one launch of each, its roof at its own "
         "clock, and the cause that was found.",
-        saved=Number(saved, "ns"),
+        saved=saved,
         kernels=[saving.name for saving in judged],
         **in_all,
     )
+    yield evidence
+    yield Text("of it in the table of what each kernel could save: {saved}", saved=saved)
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
         yield Text("no finding is about {kernels}", kernels=open_kernels)
 
