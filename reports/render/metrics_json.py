@@ -102,7 +102,11 @@ def render_prediction_metrics(view: PredictionView, run: Run) -> str:
 
     A row has the columns that are known. Figures are left out: their numbers are those of the rows.
     """
-    data = _data(dataclasses.replace(view, sections=()))
+    write = Writer()
+    data = _data(dataclasses.replace(view, sections=(), facts=()))
+    data["facts"] = [
+        {"label": write.text(fact.label), "value": write.value(fact.value)} for fact in view.facts
+    ]
     found = {
         key: [_known(row) for row in records(getattr(run, table))]
         for key, (table, _) in _PREDICTED.items()

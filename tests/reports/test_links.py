@@ -115,6 +115,8 @@ def shows(row: str, units: list[str], told: str) -> bool:
     """Whether a row of a table, or a line, shows the number of a sentence, with its unit."""
     if told.startswith("&lt;"):
         return told in row
+    if len(quantities(told)) > 1:
+        return told in row  # what the counters showed of a roof leads to the row that has it
     ((value, unit, half),) = quantities(told)
     cells = CELL.split(row)
     columns = units if len(units) == len(cells) else [""] * len(cells)
