@@ -112,11 +112,7 @@ class Measured:
 
 
 def predict_network(
-    name: str,
-    runs: Sequence[Path],
-    batches: Sequence[int] | None,
-    out: Path | None,
-    draw: Draw,
+    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None, draw: Draw
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Predict a network at some batches, or at BATCHES; return the new run and its findings.
 

@@ -91,7 +91,7 @@ def test_what_a_doubled_prompt_costs_is_the_slope_between_two_lengths(
 def test_stages_are_set_against_the_measured_roofs(made: Section, laws: Any) -> None:
     loads = made.numbers["points"]["batch/cuda-graphs/b8/p512/o128|hot|normal"]
     # 7.62e9 parameters of 2 B without the embedding table (152,064 x 3,584), and the KV cache:
-    # 57,344 B a token for 8 x (512 + 64) tokens.
+    # 57,344 B per token for 8 x (512 + 64) tokens.
     weights = 2 * (7_615_616_512 - 152_064 * 3_584 + 8 * 3_584)
     read = weights + 8 * 576 * 57_344
     assert loads["decode"]["bytes"] == pytest.approx(read, rel=1e-3)
